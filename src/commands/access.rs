@@ -21,9 +21,7 @@ use super::daemon::usable;
 use super::head::{authority_of, usual_head};
 use super::profile::Profile;
 use super::times::Date;
-use corona_terminal::console::{
-    Console, Form, FormArguments, OutputArguments, TextForm, printable,
-};
+use corona_terminal::console::{Console, FormArguments, OutputArguments, printable};
 use corona_terminal::table::{Cell, Column, Table, number};
 
 const EXAMPLES: &str = "\
@@ -291,13 +289,8 @@ impl Create {
 impl List {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let entries = self.of.open()?.list()?;
-        match self.output.output {
-            Form::Json => console.print_json(&entries.iter().map(Shown::of).collect::<Vec<_>>()),
-            Form::Table => {
-                let text = table(&entries).render(console, self.output.wide);
-                Ok(console.print(&text)?)
-            }
-        }
+        let (output, shown) = (self.output, entries.iter().map(Shown::of).collect::<Vec<_>>());
+        output.show(console, &shown, |console| table(&entries).render(console, output.wide))
     }
 }
 
@@ -311,14 +304,9 @@ impl Audit {
         let administrator = Identity::open(&directory)?;
         let at = self.at.as_ref().map(|at| (&*at.host, at.port));
         let actions = block_on(async { Ok(administrator.audit(at).await?) })?;
-        match self.output.output {
-            TextForm::Json => console.print_json(&actions),
-            TextForm::Text => {
-                let lines =
-                    actions.iter().map(|done| format!("{}\n", printable(&done.to_string())));
-                Ok(console.print(&lines.collect::<String>())?)
-            }
-        }
+        self.output.show(console, &actions, |_| {
+            actions.iter().map(|done| format!("{}\n", printable(&done.to_string()))).collect()
+        })
     }
 }
 

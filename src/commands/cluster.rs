@@ -144,11 +144,16 @@ impl ClusterArguments {
 }
 
 impl WebArguments {
-    /// The address of the pages, and how long to wait for them.
+    /// The pages.
     ///
     /// # Errors
     /// As [`ClusterArguments::find`].
-    pub(super) fn find(self) -> anyhow::Result<(HostPort, Duration)> {
+    pub(super) fn find(self) -> anyhow::Result<Web> {
+        self.address().map(|(address, timeout)| Web::new(address, timeout))
+    }
+
+    /// The address of the pages, and how long to wait for them.
+    fn address(self) -> anyhow::Result<(HostPort, Duration)> {
         let timeout = self.configuration.timeout.unwrap_or(USUAL_TIMEOUT);
         let settings = self.configuration.read(|name| std::env::var_os(name))?;
         let address = self.http_address.unwrap_or(settings.http_address);
@@ -159,9 +164,7 @@ impl WebArguments {
         );
         Ok((address, timeout))
     }
-}
 
-impl WebArguments {
     /// The addresses of the cluster, and how files are read, which says who the user is.
     ///
     /// # Errors
@@ -417,7 +420,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let conf_dir = Some(dir.path().to_path_buf());
             let configuration = ConfigurationArguments { conf_dir, ..said(overrides) };
-            let found = WebArguments { http_address, configuration }.find();
+            let found = WebArguments { http_address, configuration }.address();
             found.map(|(address, _)| address.to_string()).map_err(|error| error.to_string())
         };
         let any = [("cm.server.http.address", "localhost:0")];

@@ -180,8 +180,7 @@ impl Standing {
 /// # Errors
 /// A node that does not exist, a cluster manager that does not drain or does not answer.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let (address, timeout) = arguments.web.clone().find()?;
-    let web = Web::new(address, timeout);
+    let web = arguments.web.clone().find()?;
     block_on(drain(&arguments, &web, console))
 }
 

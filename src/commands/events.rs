@@ -74,8 +74,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// When there are no pages, or no events.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let Arguments { follow, last, event, about, form, web } = arguments;
-    let (address, timeout) = web.find()?;
-    let web = Web::new(address, timeout);
+    let web = web.find()?;
     let mut printer = Printer {
         wanted: Wanted { events: event, about },
         form: form.output,

@@ -30,7 +30,7 @@ use super::parts::{HEAD_FOLDERS, Site, is_secret};
 use super::signals::shutdown_signal;
 use super::web::{Answer, Web};
 use corona::process::machine_name;
-use corona_terminal::console::{Console, FormArguments, TextForm, printable};
+use corona_terminal::console::{Console, FormArguments, printable};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -495,10 +495,7 @@ impl Status {
             host: serves.host,
             directory,
         };
-        match self.output.output {
-            TextForm::Json => console.print_json(&shown)?,
-            TextForm::Text => console.print(&shown.text())?,
-        }
+        self.output.show(console, &shown, |_| shown.text())?;
         Ok(if shown.runs { ExitCode::SUCCESS } else { ExitCode::from(super::EXIT_FAILED) })
     }
 }

@@ -26,6 +26,7 @@ use super::times::Ago;
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
 use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::facts;
 use corona_terminal::table::{Cell, Column, Table, Tone, number};
 
 const EXAMPLES: &str = "\
@@ -141,8 +142,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 impl List {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let List { problems, output, watch, web } = self;
-        let (address, timeout) = web.find()?;
-        let web = Web::new(address, timeout);
+        let web = web.find()?;
         watch.run(console, |console| {
             let mut nodes = block_on(read(&web))?;
             nodes.nodes.sort_by(|a, b| natural_order(&a.name, &b.name));
@@ -172,29 +172,15 @@ impl List {
 
 impl Info {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
-        let (address, timeout) = self.web.find()?;
-        let web = Web::new(address, timeout);
+        let web = self.web.find()?;
         let asked = async |name: &str| match web.api::<NodeDetail>(&path_of(name)).await? {
             Answer::Found(detail) => Ok(Some(detail)),
             Answer::NotFound(_) => Ok(None),
             Answer::NoApi => bail!("{} do not describe nodes", web.who()),
         };
-        let detail = block_on(async {
-            match asked(&self.node).await? {
-                Some(detail) => Ok(detail),
-                None => {
-                    let name = one_on_host(&web, &self.node).await?;
-                    asked(&name).await?.with_context(|| format!("there is no node {name}"))
-                }
-            }
-        })?;
-        match self.output.output {
-            Form::Json => console.print_json(&detail),
-            Form::Table => {
-                let text = description(&detail, console, self.output.wide);
-                Ok(console.print(&text)?)
-            }
-        }
+        let detail = block_on(by_name_or_host(&web, &self.node, asked))?;
+        let output = self.output;
+        output.show(console, &detail, |console| description(&detail, console, output.wide))
     }
 }
 
@@ -207,8 +193,7 @@ impl ClearBlacklist {
                  file with --token-file",
             )?,
         };
-        let (address, timeout) = self.web.find()?;
-        let web = Web::new(address, timeout);
+        let web = self.web.find()?;
         let mut fields = vec![("token", token.as_str())];
         fields.extend(self.kind.map(|kind| ("type", kind.name())));
         let send = async |name: &str| {
@@ -219,26 +204,31 @@ impl ClearBlacklist {
                 Answer::NoApi => bail!("{} cannot lift a blacklisting", web.who()),
             }
         };
-        let done = block_on(async {
-            match send(&self.node).await? {
-                Some(done) => Ok(done),
-                None => {
-                    let name = one_on_host(&web, &self.node).await?;
-                    send(&name).await?.with_context(|| format!("there is no node {name}"))
+        let done = block_on(by_name_or_host(&web, &self.node, send))?;
+        self.output.show(console, &done, |_| {
+            let kinds: Vec<&str> = done.cleared.iter().map(|kind| kind.name()).collect();
+            let node = printable(&self.node);
+            match kinds.is_empty() {
+                true => format!("Node {node} was not blacklisted.\n"),
+                false => {
+                    format!("Node {node} is no longer blacklisted for {}.\n", kinds.join(", "))
                 }
             }
-        })?;
-        if let Form::Json = self.output.output {
-            return console.print_json(&done);
-        }
-        let kinds: Vec<&str> = done.cleared.iter().map(|kind| kind.name()).collect();
-        let node = printable(&self.node);
-        let line = match kinds.is_empty() {
-            true => format!("Node {node} was not blacklisted.\n"),
-            false => format!("Node {node} is no longer blacklisted for {}.\n", kinds.join(", ")),
-        };
-        Ok(console.print(&line)?)
+        })
     }
+}
+
+/// What is asked about the node of this name, else about the only one on the host of this name.
+async fn by_name_or_host<T>(
+    web: &Web,
+    name: &str,
+    ask: impl AsyncFn(&str) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    if let Some(found) = ask(name).await? {
+        return Ok(found);
+    }
+    let name = one_on_host(web, name).await?;
+    ask(&name).await?.with_context(|| format!("there is no node {name}"))
 }
 
 /// The name of the only node of this name or host.
@@ -310,13 +300,7 @@ fn description(detail: &NodeDetail, console: &Console<'_>, wide: bool) -> String
         ("Version", node.program.as_ref().map(|program| program.version.clone())),
         ("Restart refused", node.program.as_ref().and_then(|it| it.restart_refused.clone())),
     ];
-    let mut text = String::new();
-    for (label, value) in lines {
-        if let Some(value) = value {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{:<20} {}", format!("{label}:"), printable(&value));
-        }
-    }
+    let mut text = facts(lines);
     let mut add = |title: &str, table: Table| {
         text.push_str(title);
         text.push_str(&table.render(console, wide));

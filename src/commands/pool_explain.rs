@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::cluster::block_on;
 use super::pools;
 use super::web::Web;
-use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::console::{Console, OutputArguments, printable};
 
 /// The explanation as JSON.
 #[derive(Serialize)]
@@ -57,10 +57,7 @@ pub(super) fn show(
     let levels = all.iter().filter(|other| is_on(&pools::path(other), &path));
     let levels = levels.map(|level| explained(level, &all)).collect();
     let explanation = Explanation { path, levels };
-    match output.output {
-        Form::Json => console.print_json(&explanation),
-        Form::Table => Ok(console.print(&text(&explanation))?),
-    }
+    output.show(console, &explanation, |_| text(&explanation))
 }
 
 /// Whether a queue of the path `outer` is that of the path `inner`, or around it.

@@ -1,7 +1,5 @@
 //! `corona pools info`: one pool or group, with its settings, its limits and its sessions.
 
-use std::fmt::Write;
-
 use anyhow::bail;
 use corona::api::cluster::{self as api, Pool, PoolCounts, handle_order};
 use corona::engine::types::ResourceType;
@@ -13,7 +11,8 @@ use super::resources;
 use super::session_list::sessions_of_pages;
 use super::times::Ago;
 use super::web::Web;
-use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::console::{Console, OutputArguments};
+use corona_terminal::facts;
 use corona_terminal::table::{Cell, Column, Table, Tone, number};
 
 /// The result as JSON.
@@ -40,13 +39,7 @@ pub(super) fn show(
     console: &mut Console<'_>,
 ) -> anyhow::Result<()> {
     let (info, now_ms) = block_on(read(web, name))?;
-    match output.output {
-        Form::Json => console.print_json(&info),
-        Form::Table => {
-            let text = text(&info, now_ms, console, output.wide);
-            Ok(console.print(&text)?)
-        }
-    }
+    output.show(console, &info, |console| text(&info, now_ms, console, output.wide))
 }
 
 async fn read(web: &Web, name: &str) -> anyhow::Result<(Info, Option<i64>)> {
@@ -96,13 +89,7 @@ fn text(info: &Info, now_ms: Option<i64>, console: &Console<'_>, wide: bool) -> 
         ("Sessions", Some(pool.sessions.to_string())),
         ("Share of resources", resources::holding(&pool.resources, pool.dominant_share)),
     ];
-    let mut text = String::new();
-    for (label, value) in lines {
-        if let Some(value) = value {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{:<20} {}", format!("{label}:"), printable(&value));
-        }
-    }
+    let mut text = facts(lines);
     text.push('\n');
     text.push_str(&types(pool).render(console, wide));
     if let Some(sessions) = running_sessions.as_ref().filter(|sessions| !sessions.is_empty()) {

@@ -18,7 +18,7 @@ use super::pool_info;
 use super::resources;
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
-use corona_terminal::console::{Console, Form, OutputArguments};
+use corona_terminal::console::{Console, OutputArguments};
 use corona_terminal::table::{Cell, Column, Table, Tone, number};
 
 const EXAMPLES: &str = "\
@@ -102,13 +102,11 @@ struct Info {
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     match arguments.action {
         Some(Action::Info(Info { pool, output, watch, web })) => {
-            let (address, timeout) = web.find()?;
-            let web = Web::new(address, timeout);
+            let web = web.find()?;
             watch.run(console, |console| pool_info::show(&web, &pool, output, console))?;
         }
         Some(Action::Explain(Info { pool, output, watch, web })) => {
-            let (address, timeout) = web.find()?;
-            let web = Web::new(address, timeout);
+            let web = web.find()?;
             watch.run(console, |console| pool_explain::show(&web, &pool, output, console))?;
         }
         Some(Action::Import(import)) => import.run(console)?,
@@ -121,21 +119,16 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 impl List {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let List { group, output, watch, web } = self;
-        let (address, timeout) = web.find()?;
-        let web = Web::new(address, timeout);
+        let web = web.find()?;
         watch.run(console, |console| {
             let mut pools = block_on(read(&web))?;
             if let Some(group) = &group {
                 pools.pools.retain(|pool| pool.group == *group);
             }
-            match output.output {
-                Form::Json => console.print_json(&pools),
-                Form::Table if pools.pools.is_empty() => Ok(console.print("No pools.\n")?),
-                Form::Table => {
-                    let text = table(&pools.pools).render(console, output.wide);
-                    Ok(console.print(&text)?)
-                }
-            }
+            output.show(console, &pools, |console| match pools.pools.is_empty() {
+                true => "No pools.\n".to_owned(),
+                false => table(&pools.pools).render(console, output.wide),
+            })
         })
     }
 }

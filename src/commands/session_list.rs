@@ -429,14 +429,10 @@ fn show_retired(
 ) -> anyhow::Result<()> {
     let mut list = block_on(read_retired(pages))?;
     list.sessions.retain(|session| wanted.wants(&session.user, &session.pool));
-    match output.output {
-        Form::Json => console.print_json(&list),
-        Form::Table if list.sessions.is_empty() => Ok(console.print("No sessions have ended.\n")?),
-        Form::Table => {
-            let text = retired_table(&list).render(console, output.wide);
-            Ok(console.print(&text)?)
-        }
-    }
+    output.show(console, &list, |console| match list.sessions.is_empty() {
+        true => "No sessions have ended.\n".to_owned(),
+        false => retired_table(&list).render(console, output.wide),
+    })
 }
 
 async fn read_retired(pages: &Web) -> anyhow::Result<RetiredSessions> {

@@ -26,7 +26,8 @@ use super::cluster::{
 use super::session_list::List;
 use super::times::{Ago, Date};
 use super::web::{Answer, Web};
-use corona_terminal::console::{Console, Form, OutputArguments, printable};
+use corona_terminal::console::{Console, OutputArguments, printable};
+use corona_terminal::facts;
 use corona_terminal::table::{Column, Table, cut, number};
 use corona_terminal::wrap::wrapped;
 
@@ -187,13 +188,7 @@ impl Info {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
         let (cluster, pages) = self.cluster.find()?;
         let info = block_on(look_up(&cluster, pages.as_ref(), self.session))?;
-        match self.output.output {
-            Form::Json => console.print_json(&info)?,
-            Form::Table => {
-                let text = info_table(&info);
-                console.print(&text)?;
-            }
-        }
+        self.output.show(console, &info, |_| info_table(&info))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -285,14 +280,7 @@ fn info_table(info: &SessionInfo) -> String {
         ("Page", info.url.clone()),
         ("Slots held", slots),
     ];
-    let mut text = String::new();
-    for (label, value) in lines {
-        if let Some(value) = value {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{:<20} {}", format!("{label}:"), printable(&value));
-        }
-    }
-    text
+    facts(lines)
 }
 
 /// The result as JSON.
@@ -310,13 +298,9 @@ impl Kill {
         for handle in &outcome.unknown {
             console.complain(&format!("corona: no session {} is running\n", printable(handle)));
         }
-        match self.output.output {
-            Form::Json => console.print_json(&outcome)?,
-            Form::Table => {
-                let lines = outcome.killed.iter().map(|handle| format!("Killed {handle}\n"));
-                console.print(&lines.collect::<String>())?;
-            }
-        }
+        self.output.show(console, &outcome, |_| {
+            outcome.killed.iter().map(|handle| format!("Killed {handle}\n")).collect()
+        })?;
         let all_done = outcome.unknown.is_empty();
         Ok(if all_done { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
     }
@@ -364,8 +348,7 @@ fn page_of(handle: &str) -> String {
 
 impl Explain {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-        let (address, timeout) = self.web.find()?;
-        let web = Web::new(address, timeout);
+        let web = self.web.find()?;
         let path = page_of(&self.session);
         let detail: SessionDetail = match block_on(web.api(&path))? {
             Answer::Found(detail) => detail,
@@ -375,13 +358,9 @@ impl Explain {
                 web.who()
             ),
         };
-        match self.output.output {
-            Form::Json => console.print_json(&detail)?,
-            Form::Table => {
-                let text = explanation(&detail, self.grants, console, self.output.wide);
-                console.print(&text)?;
-            }
-        }
+        let Explain { grants, output, .. } = self;
+        output
+            .show(console, &detail, |console| explanation(&detail, grants, console, output.wide))?;
         Ok(ExitCode::SUCCESS)
     }
 }

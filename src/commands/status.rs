@@ -23,9 +23,9 @@ use super::resources;
 use super::times::{Ago, Date};
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
-use corona_terminal::console::{Console, Form, OutputArguments, printable};
-use corona_terminal::counted;
+use corona_terminal::console::{Console, OutputArguments, printable};
 use corona_terminal::table::{Column, Table, Tone};
+use corona_terminal::{counted, facts};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -86,13 +86,7 @@ pub(super) fn show(
     watch.run(console, |console| {
         let report = block_on(ask(cluster, pages))?;
         all_answered = report.failures().next().is_none();
-        match output.output {
-            Form::Json => console.print_json(&report)?,
-            Form::Table => {
-                let text = text(&report, console, output.wide);
-                console.print(&text)?;
-            }
-        }
+        output.show(console, &report, |console| text(&report, console, output.wide))?;
         for failure in report.failures() {
             console.complain(&format!("corona: {}\n", printable(failure)));
         }
@@ -293,13 +287,7 @@ fn text(report: &Report, console: &Console<'_>, wide: bool) -> String {
             (partial.slots.as_ref(), &partial.problems)
         }
     };
-    let mut text = String::new();
-    for (label, value) in lines {
-        if let Some(value) = value {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{:<20} {}", format!("{label}:"), printable(&value));
-        }
-    }
+    let mut text = facts(lines);
     if let Some(slots) = slots.filter(|slots| !slots.is_empty()) {
         text.push('\n');
         text.push_str(&slots_table(slots).render(console, wide));

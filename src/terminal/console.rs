@@ -169,6 +169,19 @@ impl<'a> Console<'a> {
         text.push('\n');
         Ok(self.print(&text)?)
     }
+
+    fn show(
+        &mut self,
+        as_json: bool,
+        result: &impl Serialize,
+        text: impl FnOnce(&Console<'_>) -> String,
+    ) -> anyhow::Result<()> {
+        if as_json {
+            return self.print_json(result);
+        }
+        let text = text(self);
+        Ok(self.print(&text)?)
+    }
 }
 
 /// Width and colours. `terminal` is none when stdout is no terminal, else its width if known.
@@ -202,6 +215,21 @@ pub struct OutputArguments {
     pub wide: bool,
 }
 
+impl OutputArguments {
+    /// Prints a result: as JSON, or as the text that people get.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn show(
+        &self,
+        console: &mut Console<'_>,
+        result: &impl Serialize,
+        text: impl FnOnce(&Console<'_>) -> String,
+    ) -> anyhow::Result<()> {
+        console.show(self.output == Form::Json, result, text)
+    }
+}
+
 /// The form of the result of a command without tables.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Output")]
@@ -214,6 +242,21 @@ pub struct FormArguments {
     /// The same as --output json
     #[arg(long)]
     json: bool,
+}
+
+impl FormArguments {
+    /// Prints a result: as JSON, or as the text that people get.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn show(
+        &self,
+        console: &mut Console<'_>,
+        result: &impl Serialize,
+        text: impl FnOnce(&Console<'_>) -> String,
+    ) -> anyhow::Result<()> {
+        console.show(self.output == TextForm::Json, result, text)
+    }
 }
 
 /// The form of a result.

@@ -35,7 +35,7 @@ use super::UsageError;
 use super::arguments::{
     FoundSource, Override, conf_dir_of_client, no_cluster_hint, pairs, parse_override,
 };
-use super::cluster::{WebArguments, block_on};
+use super::cluster::{WebArguments, block_on, parse_address};
 use super::daemon::usable;
 use super::finished_jobs::{self, Finished, Wanted};
 use super::hadoop::generic::Generic;
@@ -257,10 +257,6 @@ enum Kind {
     Setup,
     /// Those that clean up after it
     Cleanup,
-}
-
-fn parse_address(text: &str) -> Result<HostPort, String> {
-    text.parse().map_err(|wrong| format!("{wrong}"))
 }
 
 /// A job as JSON.
@@ -737,10 +733,8 @@ impl History {
             },
         };
         let lines: Vec<String> = text.lines().map(|line| printable(line).to_string()).collect();
-        match one.output.output {
-            Form::Json => console.print_json(&serde_json::json!({ "history": lines })),
-            Form::Table => Ok(console.print(&format!("{}\n", lines.join("\n")))?),
-        }
+        let text = format!("{}\n", lines.join("\n"));
+        one.output.show(console, &serde_json::json!({ "history": lines }), |_| text)
     }
 }
 
@@ -834,13 +828,9 @@ fn explain_end(
     let stands = how_stands(job, web)?;
     let used = if stands.is_over { used_by(job, web) } else { Vec::new() };
     if !used.is_empty() {
-        let shown = match output.output {
-            Form::Json => console.print_json(&used),
-            Form::Table => {
-                let text = used::table(&used).render(console, output.wide) + used::MEANING;
-                console.print(&text).map_err(anyhow::Error::from)
-            }
-        };
+        let shown = output.show(console, &used, |console| {
+            used::table(&used).render(console, output.wide) + used::MEANING
+        });
         if let Err(error) = shown {
             return Some(error);
         }
@@ -924,13 +914,7 @@ impl One {
             };
             Ok(Info { job: job(&status, Some(profile)), ended_ms, maps, reduces, failures })
         })?;
-        match self.output.output {
-            Form::Json => console.print_json(&info),
-            Form::Table => {
-                let text = info.text(console);
-                Ok(console.print(&text)?)
-            }
-        }
+        self.output.show(console, &info, |console| info.text(console))
     }
 
     fn counters(self, console: &mut Console<'_>) -> anyhow::Result<()> {
@@ -940,15 +924,12 @@ impl One {
             caller.known(counters, &self.job)
         })?;
         let counters = listed(counters);
-        match self.output.output {
-            Form::Json => console.print_json(&counters),
-            Form::Table => {
-                let table = counters_table(&counters).render(console, self.output.wide);
-                let summary = summary(&counters, None);
-                let gap = if summary.is_empty() { "" } else { "\n" };
-                Ok(console.print(&format!("{summary}{gap}{table}"))?)
-            }
-        }
+        self.output.show(console, &counters, |console| {
+            let table = counters_table(&counters).render(console, self.output.wide);
+            let summary = summary(&counters, None);
+            let gap = if summary.is_empty() { "" } else { "\n" };
+            format!("{summary}{gap}{table}")
+        })
     }
 
     /// The history is on the pages of the service, whose address is in the profile of the job.
@@ -1056,16 +1037,13 @@ impl SetPriority {
             caller.checked(set)?;
             Ok(status.priority.to_string())
         })?;
-        match output.output {
-            Form::Json => console.print_json(&serde_json::json!({
-                "job": job.to_string(),
-                "priority": priority,
-                "before": before,
-            })),
-            Form::Table => {
-                Ok(console.print(&format!("Priority of {job}: {priority} (was {before})\n"))?)
-            }
-        }
+        let done = serde_json::json!({
+            "job": job.to_string(),
+            "priority": priority,
+            "before": before,
+        });
+        let text = format!("Priority of {job}: {priority} (was {before})\n");
+        output.show(console, &done, |_| text)
     }
 }
 
