@@ -49,19 +49,15 @@ pub fn ended(job: &JobId, end: &AttemptEnd) -> Option<wire::Update> {
         failed_fetches: Vec::new(),
     };
     let status = wire::TaskStatus {
-        attempt: translate::attempt_id(job, end.attempt)?,
         progress: if state == wire::TaskState::Succeeded { 1.0 } else { 0.0 },
-        slots: 1,
-        state,
         diagnostics: diagnostics.to_owned(),
         state_string,
         phase: if is_map { wire::Phase::Map } else { wire::Phase::Reduce },
         start_time_ms: end.start_ms,
         finish_time_ms: end.finish_ms,
-        output_size: -1,
         counters: Some(counters),
-        next_records: wire::RecordRange::default(),
         reduce: (!is_map).then_some(reduce),
+        ..wire::TaskStatus::new(translate::attempt_id(job, end.attempt)?, state)
     };
     Some(status_update(status, &end.tracker))
 }

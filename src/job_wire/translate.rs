@@ -138,11 +138,7 @@ pub fn task(
         wire::TaskKind::Reduce { maps: i32::try_from(maps).ok()? }
     };
     Some(wire::Task {
-        job_file: spec.conf.to_string(),
-        partition: attempt.task.number,
-        slots: 1,
         status: new_status(&attempt, &launch.work),
-        attempt,
         skip,
         skipping,
         job_cleanup: match launch.work {
@@ -150,11 +146,9 @@ pub fn task(
             _ => None,
         },
         job_setup: launch.work == Work::Setup,
-        user: spec.user.to_string(),
         write_skipped,
         task_cleanup: matches!(launch.work, Work::TaskCleanup { .. }),
-        extra_data: Vec::new(),
-        kind,
+        ..wire::Task::new(attempt, spec.conf.to_string(), spec.user.to_string(), kind)
     })
 }
 
@@ -166,21 +160,10 @@ pub fn job_tracker_task(
     split: wire::Split,
 ) -> wire::Task {
     let work = Work::Task { skip: SortedRanges::default(), skipping: false, write_skipped: true };
+    let kind = wire::TaskKind::Map { split: Some(split) };
     wire::Task {
-        job_file: conf.to_owned(),
-        partition: attempt.task.number,
-        slots: 1,
         status: new_status(&attempt, &work),
-        attempt,
-        skip: wire::SkipRanges::default(),
-        skipping: false,
-        job_cleanup: None,
-        job_setup: false,
-        user: user.to_owned(),
-        write_skipped: true,
-        task_cleanup: false,
-        extra_data: Vec::new(),
-        kind: wire::TaskKind::Map { split: Some(split) },
+        ..wire::Task::new(attempt, conf.to_owned(), user.to_owned(), kind)
     }
 }
 
@@ -193,24 +176,15 @@ fn new_status(attempt: &wire::TaskAttemptId, work: &Work) -> wire::TaskStatus {
         display_name: TASK_COUNTERS.into(),
         counters: names.iter().map(zero).collect(),
     };
+    let state = match work {
+        Work::TaskCleanup { failed: true } => wire::TaskState::FailedUnclean,
+        Work::TaskCleanup { failed: false } => wire::TaskState::KilledUnclean,
+        _ => wire::TaskState::Unassigned,
+    };
     wire::TaskStatus {
-        attempt: attempt.clone(),
-        progress: 0.0,
-        slots: 1,
-        state: match work {
-            Work::TaskCleanup { failed: true } => wire::TaskState::FailedUnclean,
-            Work::TaskCleanup { failed: false } => wire::TaskState::KilledUnclean,
-            _ => wire::TaskState::Unassigned,
-        },
-        diagnostics: String::new(),
-        state_string: String::new(),
-        phase: if is_map { wire::Phase::Map } else { wire::Phase::Shuffle },
-        start_time_ms: 0,
-        finish_time_ms: 0,
         output_size: 0,
         counters: Some(wire::Counters { groups: vec![group] }),
-        next_records: wire::RecordRange::default(),
-        reduce: (!is_map).then(wire::ReduceProgress::default),
+        ..wire::TaskStatus::new(attempt.clone(), state)
     }
 }
 

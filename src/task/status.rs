@@ -144,19 +144,15 @@ impl Status {
             reduce.failed_fetches.clear();
         }
         TaskStatus {
-            attempt: attempt.clone(),
             progress: inner.progress,
             slots,
-            state: inner.state,
-            diagnostics: String::new(),
             state_string: inner.text.clone(),
             phase: inner.phase,
-            start_time_ms: 0,
-            finish_time_ms: 0,
             output_size: inner.output_bytes,
             counters,
             next_records: inner.unprocessed.as_ref().map(Unprocessed::range).unwrap_or_default(),
             reduce,
+            ..TaskStatus::new(attempt.clone(), inner.state)
         }
     }
 }

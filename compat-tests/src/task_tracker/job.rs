@@ -5,8 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use corona::hadoop::writables::{
-    CleanupState, Counters, JobId, Phase, RecordRange, ReduceProgress, SkipRanges, Split, Task,
-    TaskAttemptId, TaskId, TaskKind, TaskState, TaskStatus,
+    CleanupState, JobId, Split, Task, TaskAttemptId, TaskId, TaskKind, TaskState,
 };
 
 use super::notes::Notes;
@@ -153,37 +152,10 @@ impl Job {
             }
             false => TaskKind::Reduce { maps: self.maps },
         };
-        let status = TaskStatus {
-            attempt: attempt.clone(),
-            progress: 0.0,
-            slots: 1,
-            state: TaskState::Unassigned,
-            diagnostics: String::new(),
-            state_string: String::new(),
-            phase: if is_map { Phase::Map } else { Phase::Shuffle },
-            start_time_ms: 0,
-            finish_time_ms: 0,
-            output_size: -1,
-            counters: Some(Counters::default()),
-            next_records: RecordRange::default(),
-            reduce: (!is_map).then(ReduceProgress::default),
-        };
-        Task {
-            job_file: format!("file:{}", self.path().display()),
-            attempt: attempt.clone(),
-            partition: attempt.task.number,
-            slots: 1,
-            status,
-            skip: SkipRanges::default(),
-            skipping: false,
-            job_cleanup: None,
-            job_setup: false,
-            user: "test".to_owned(),
-            write_skipped: true,
-            task_cleanup: false,
-            extra_data: vec![],
-            kind,
-        }
+        let job_file = format!("file:{}", self.path().display());
+        let mut task = Task::new(attempt.clone(), job_file, "test".to_owned(), kind);
+        task.status.output_size = -1;
+        task
     }
 
     /// The task that prepares the job.

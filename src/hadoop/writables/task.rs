@@ -1,7 +1,7 @@
 //! A task as it is handed to a tracker and on to a child. Spec: mapreduce/02 §2.6.
 
 use super::task_status::Tagged;
-use super::{Named, RecordRange, Split, TaskAttemptId, TaskStatus, constants, writable};
+use super::{Named, RecordRange, Split, TaskAttemptId, TaskState, TaskStatus, constants, writable};
 use crate::io::formats::{Bool, Bytes, Enum, Format, Int, List, Long, Plain, Text, Writable};
 use crate::io::{DecodeError, Reader, Writer};
 
@@ -82,6 +82,31 @@ pub enum TaskKind {
 }
 
 impl Task {
+    /// A task that runs the user's code, of which nothing has run yet, with an empty list of counters.
+    pub fn new(attempt: TaskAttemptId, job_file: String, user: String, kind: TaskKind) -> Task {
+        let status = TaskStatus {
+            output_size: 0,
+            counters: Some(super::Counters::default()),
+            ..TaskStatus::new(attempt.clone(), TaskState::Unassigned)
+        };
+        Task {
+            job_file,
+            partition: attempt.task.number,
+            attempt,
+            slots: 1,
+            status,
+            skip: SkipRanges::default(),
+            skipping: false,
+            job_cleanup: None,
+            job_setup: false,
+            user,
+            write_skipped: true,
+            task_cleanup: false,
+            extra_data: Vec::new(),
+            kind,
+        }
+    }
+
     /// Whether its kind is [`TaskKind::Map`].
     pub fn is_map(&self) -> bool {
         matches!(self.kind, TaskKind::Map { .. })

@@ -104,6 +104,26 @@ pub struct TaskStatus {
 }
 
 impl TaskStatus {
+    /// The status of an attempt of which nothing else is known. A reduce is in its shuffle.
+    pub fn new(attempt: TaskAttemptId, state: TaskState) -> TaskStatus {
+        let is_map = attempt.task.is_map;
+        TaskStatus {
+            attempt,
+            progress: 0.0,
+            slots: 1,
+            state,
+            diagnostics: String::new(),
+            state_string: String::new(),
+            phase: if is_map { Phase::Map } else { Phase::Shuffle },
+            start_time_ms: 0,
+            finish_time_ms: 0,
+            output_size: -1,
+            counters: None,
+            next_records: RecordRange::default(),
+            reduce: (!is_map).then(ReduceProgress::default),
+        }
+    }
+
     /// Whether it is a map's.
     pub fn is_map(&self) -> bool {
         self.reduce.is_none()

@@ -197,23 +197,17 @@ pub(super) fn statuses_at(
 
 fn task_status(job: &JobId, view: &AttemptView) -> Option<wire::TaskStatus> {
     let is_map = view.attempt.task.kind == TaskKind::Map;
+    let state = match view.state {
+        TaskState::Unassigned => wire::TaskState::Unassigned,
+        TaskState::CommitPending => wire::TaskState::CommitPending,
+        _ => wire::TaskState::Running,
+    };
     Some(wire::TaskStatus {
-        attempt: translate::attempt_id(job, view.attempt)?,
         progress: view.progress,
-        slots: 1,
-        state: match view.state {
-            TaskState::Unassigned => wire::TaskState::Unassigned,
-            TaskState::CommitPending => wire::TaskState::CommitPending,
-            _ => wire::TaskState::Running,
-        },
-        diagnostics: String::new(),
         state_string: view.state_string.clone(),
         phase: if is_map { wire::Phase::Map } else { wire::Phase::Reduce },
         start_time_ms: view.start_ms,
-        finish_time_ms: 0,
         output_size: 0,
-        counters: None,
-        next_records: wire::RecordRange::default(),
-        reduce: (!is_map).then(wire::ReduceProgress::default),
+        ..wire::TaskStatus::new(translate::attempt_id(job, view.attempt)?, state)
     })
 }

@@ -415,19 +415,9 @@ mod tests {
         let caller =
             Caller { peer: corona_access::Peer::plain(([127, 0, 0, 1], 1).into()), user: None };
         let tasks = reports.iter().map(|attempt| wire::TaskStatus {
-            attempt: attempt.parse().unwrap(),
             progress: 0.5,
-            slots: 1,
-            state: wire::TaskState::Running,
-            diagnostics: String::new(),
-            state_string: String::new(),
-            phase: wire::Phase::Map,
             start_time_ms: 1,
-            finish_time_ms: 0,
-            output_size: 0,
-            counters: None,
-            next_records: wire::RecordRange::default(),
-            reduce: None,
+            ..wire::TaskStatus::new(attempt.parse().unwrap(), wire::TaskState::Running)
         });
         let status = TaskTrackerStatus {
             name: NODE.into(),

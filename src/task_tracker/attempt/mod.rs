@@ -74,19 +74,12 @@ impl Attempt {
             task.status.phase = phase;
         }
         let status = TaskStatus {
-            attempt: task.attempt.clone(),
-            progress: 0.0,
             slots: task.slots,
-            state: task.status.state,
-            diagnostics: String::new(),
             state_string: "initializing".to_owned(),
             phase,
-            start_time_ms: 0,
-            finish_time_ms: 0,
-            output_size: -1,
             counters: Some(task.status.counters.clone().unwrap_or_default()),
-            next_records: RecordRange::default(),
             reduce: (!is_map).then(ReduceProgress::default),
+            ..TaskStatus::new(task.attempt.clone(), task.status.state)
         };
         Attempt {
             task,

@@ -1,7 +1,7 @@
 //! The table of mapreduce/04 §4.7, as scripts of events.
 
 use super::*;
-use corona_hadoop::writables::{CleanupState, CounterGroup, Counters, SkipRanges, TaskKind};
+use corona_hadoop::writables::{CleanupState, CounterGroup, Counters, TaskKind};
 
 pub(crate) fn at(begun: Instant, seconds: u64) -> Now {
     Now {
@@ -14,37 +14,8 @@ fn task(letter: char) -> Task {
     let is_map = letter == 'm';
     let attempt = format!("attempt_201401011200.7_0001_{letter}_000003_0");
     let attempt: corona_hadoop::writables::TaskAttemptId = attempt.parse().unwrap();
-    let status = TaskStatus {
-        attempt: attempt.clone(),
-        progress: 0.0,
-        slots: 1,
-        state: TaskState::Unassigned,
-        diagnostics: String::new(),
-        state_string: String::new(),
-        phase: if is_map { Phase::Map } else { Phase::Shuffle },
-        start_time_ms: 0,
-        finish_time_ms: 0,
-        output_size: 0,
-        counters: Some(Counters::default()),
-        next_records: RecordRange::default(),
-        reduce: (!is_map).then(ReduceProgress::default),
-    };
-    Task {
-        job_file: "file:/job.xml".to_owned(),
-        attempt,
-        partition: 3,
-        slots: 1,
-        status,
-        skip: SkipRanges::default(),
-        skipping: false,
-        job_cleanup: None,
-        job_setup: false,
-        user: "alice".to_owned(),
-        write_skipped: true,
-        task_cleanup: false,
-        extra_data: vec![],
-        kind: if is_map { TaskKind::Map { split: None } } else { TaskKind::Reduce { maps: 1 } },
-    }
+    let kind = if is_map { TaskKind::Map { split: None } } else { TaskKind::Reduce { maps: 1 } };
+    Task::new(attempt, "file:/job.xml".to_owned(), "alice".to_owned(), kind)
 }
 
 /// Kinds of tasks by name.

@@ -25,10 +25,7 @@ use tokio::process::Command;
 use crate::layout;
 use crate::programs::{RunError, first_line, run};
 use corona_config::{JobConf, SiteProperties, keys};
-use corona_hadoop::writables::{
-    Counters, JvmId, Phase, RecordRange, SkipRanges, Task, TaskAttemptId, TaskKind, TaskState,
-    TaskStatus,
-};
+use corona_hadoop::writables::{JvmId, Task, TaskAttemptId, TaskKind};
 use corona_model::text::shell_word;
 use corona_process::panics::{blocking, caught};
 
@@ -242,37 +239,10 @@ impl ClassArchives {
 
 /// The task of the child: it sets up a job without output.
 fn setup(attempt: TaskAttemptId, job_file: String) -> Task {
-    let status = TaskStatus {
-        attempt: attempt.clone(),
-        progress: 0.0,
-        slots: 1,
-        state: TaskState::Unassigned,
-        diagnostics: String::new(),
-        state_string: String::new(),
-        phase: Phase::Map,
-        start_time_ms: 0,
-        finish_time_ms: 0,
-        output_size: -1,
-        counters: Some(Counters::default()),
-        next_records: RecordRange::default(),
-        reduce: None,
-    };
-    Task {
-        job_file,
-        attempt,
-        partition: 0,
-        slots: 1,
-        status,
-        skip: SkipRanges::default(),
-        skipping: false,
-        job_cleanup: None,
-        job_setup: true,
-        user: String::new(),
-        write_skipped: false,
-        task_cleanup: false,
-        extra_data: vec![],
-        kind: TaskKind::Map { split: None },
-    }
+    let kind = TaskKind::Map { split: None };
+    let mut task = Task::new(attempt, job_file, String::new(), kind);
+    (task.job_setup, task.write_skipped, task.status.output_size) = (true, false, -1);
+    task
 }
 
 impl ArchivedInstall {

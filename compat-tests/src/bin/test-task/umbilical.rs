@@ -6,8 +6,8 @@ use compat_tests::task_tracker::job_tracker::client_options;
 use compat_tests::task_tracker::steps::{Step, TaskRole};
 use corona::hadoop::protocols::task_umbilical::TaskUmbilicalClient;
 use corona::hadoop::writables::{
-    Counter, CounterGroup, Counters, InetAddress, JvmContext, JvmId, Phase, RecordRange,
-    ReduceProgress, Task, TaskState, TaskStatus,
+    Counter, CounterGroup, Counters, InetAddress, JvmContext, JvmId, Phase, ReduceProgress, Task,
+    TaskState, TaskStatus,
 };
 use tokio::time::sleep;
 
@@ -142,19 +142,13 @@ impl Umbilical {
         };
         let told = task.is_some_and(|task| task.status.counters.is_some());
         TaskStatus {
-            attempt: itself.attempt.clone(),
             progress: self.progress,
             slots: task.map_or(1, |task| task.slots),
-            state: self.state,
-            diagnostics: String::new(),
             state_string: format!("at {}", self.progress),
             phase: self.phase,
-            start_time_ms: 0,
-            finish_time_ms: 0,
-            output_size: -1,
             counters: told.then(|| Counters { groups: vec![group] }),
-            next_records: RecordRange::default(),
             reduce: task.is_some_and(|task| !task.is_map()).then(|| self.reduce.clone()),
+            ..TaskStatus::new(itself.attempt.clone(), self.state)
         }
     }
 
