@@ -26,6 +26,15 @@ impl JavaWorld {
         JavaWorld { world: world.await, java }
     }
 
+    /// A process that has run a map, and waits for the next task.
+    async fn idle(&self, map: &Task) -> Child {
+        let mut child = self.world.launched(map).await;
+        child.next_task().await;
+        child.done().await;
+        until("it is idle", || self.world.tracker.snapshot().idle_processes == 1).await;
+        child
+    }
+
     pub(super) fn program(&self) -> PathBuf {
         self.java.path().join("java")
     }
@@ -93,10 +102,7 @@ async fn an_idle_process_takes_the_next_task_of_its_job() {
 async fn the_last_task_of_a_process_ends_it() {
     let java = JavaWorld::with(|settings| settings.exit_grace = Duration::from_millis(20)).await;
     let (world, maps) = (&java.world, java.maps("2"));
-    let mut child = world.launched(&maps[0]).await;
-    child.next_task().await;
-    child.done().await;
-    until("it is idle", || world.tracker.snapshot().idle_processes == 1).await;
+    let mut child = java.idle(&maps[0]).await;
     world.launch(&maps[1]).await;
     child.next_task().await;
     child.done().await;
@@ -113,10 +119,7 @@ async fn a_task_whose_process_does_not_take_it_gets_another_one() {
     let short = Duration::from_millis(20);
     let java = JavaWorld::with(|settings| settings.jvm_take_timeout = short).await;
     let (world, maps) = (&java.world, java.maps("-1"));
-    let mut child = world.launched(&maps[0]).await;
-    child.next_task().await;
-    child.done().await;
-    until("it is idle", || world.tracker.snapshot().idle_processes == 1).await;
+    let child = java.idle(&maps[0]).await;
     // It hangs, and asks for nothing.
     let mut other = world.launched(&maps[1]).await;
     assert_ne!(other.pid, child.pid);
@@ -132,10 +135,7 @@ async fn a_task_whose_process_does_not_take_it_gets_another_one() {
 async fn an_idle_process_that_has_ended_takes_no_task() {
     let java = JavaWorld::with(|_| {}).await;
     let (world, maps) = (&java.world, java.maps("-1"));
-    let mut child = world.launched(&maps[0]).await;
-    child.next_task().await;
-    child.done().await;
-    until("it is idle", || world.tracker.snapshot().idle_processes == 1).await;
+    let child = java.idle(&maps[0]).await;
     child.leave(0);
     child.gone().await;
     let mut other = world.launched(&maps[1]).await;
