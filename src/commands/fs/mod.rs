@@ -367,7 +367,7 @@ impl<'a, 'b> Output<'a, 'b> {
         self.console.complain(&format!("{}\n", printable(&line)));
     }
 
-    /// What came of a step. A failure is reported.
+    /// The outcome of a step. A failure is reported.
     fn reported<T>(&mut self, result: Result<T, impl Into<Failure>>) -> Option<T> {
         result.map_err(|failure| self.fail(&failure.into().0)).ok()
     }
