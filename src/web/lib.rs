@@ -9,6 +9,7 @@ pub mod compression;
 pub mod events;
 pub mod exchange;
 pub mod files;
+pub mod filter;
 pub mod frame;
 pub mod hosts;
 pub mod http;

@@ -6,6 +6,7 @@ use crate::reload::ConfigStatus;
 use crate::web::exchange::Parameters;
 use corona_config::{InForce, Origin, keys};
 use corona_model::types::Millis;
+use corona_web::filter;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Time};
 
@@ -53,20 +54,11 @@ fn problems(title: &str, class: &str, problems: &[String], meaning: &str) -> Mar
 }
 
 fn search(parameters: &Parameters) -> Markup {
-    html! {
-        form.filter method="get" action=(PATH) role="search" data-swap {
-            div {
-                label for="q" { "Search" }
-                input #q type="search" name="q" value=[parameters.text("q")]
-                    placeholder="key, value or meaning";
-            }
-            div.check {
-                input #set type="checkbox" name="set" value="1" checked[parameters.text("set").is_some()];
-                label for="set" { "Only keys that are set" }
-            }
-            div { button type="submit" { "Apply" } " " a href=(PATH) data-swap { "Reset" } }
-        }
-    }
+    let fields = html! {
+        (filter::search(parameters, "key, value or meaning"))
+        (filter::check(parameters, "set", "Only keys that are set"))
+    };
+    filter::form(PATH, parameters, &fields)
 }
 
 fn meaning(key: &str) -> &'static str {

@@ -12,6 +12,7 @@ use corona_engine::NodeView;
 use corona_model::resources::Dimension;
 use corona_model::text::natural_order;
 use corona_model::types::ResourceType;
+use corona_web::filter;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Bytes, Count, Name, Span, bar, class_of};
 
@@ -53,38 +54,14 @@ pub(in crate::web) fn content(
 
 fn search(overview: &Overview, parameters: &Parameters) -> Markup {
     let state = parameters.text("state").unwrap_or_default();
-    html! {
-        form.filter method="get" action=(PATH) role="search" data-swap {
-            div {
-                label for="q" { "Search" }
-                input #q type="search" name="q" value=[parameters.text("q")]
-                    placeholder="name, host or rack";
-            }
-            div {
-                label for="state" { "State" }
-                select #state name="state" {
-                    @for (word, title) in STATES {
-                        option value=(word) selected[word == state] { (title) }
-                    }
-                }
-            }
-            div {
-                label for="type" { "For" }
-                select #type name="type" {
-                    option value="" { "any type" }
-                    @for kind in &overview.kinds {
-                        option value=(kind) selected[parameters.text("type") == Some(kind.name())] {
-                            (kind)
-                        }
-                    }
-                }
-            }
-            @if let Some(sort) = parameters.text("sort") {
-                input type="hidden" name="sort" value=(sort);
-            }
-            div { button type="submit" { "Apply" } " " a href=(PATH) data-swap { "Reset" } }
-        }
-    }
+    let kinds = overview.kinds.iter().map(|kind| (kind.name(), kind.name()));
+    let kind = parameters.text("type").unwrap_or_default();
+    let fields = html! {
+        (filter::search(parameters, "name, host or rack"))
+        (filter::choice("state", "State", state, STATES))
+        (filter::choice("type", "For", kind, [("", "any type")].into_iter().chain(kinds)))
+    };
+    filter::form(PATH, parameters, &fields)
 }
 
 /// Whether a node is in the requested state. Unknown words match all nodes.

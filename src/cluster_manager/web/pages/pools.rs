@@ -15,6 +15,7 @@ use corona_model::resources::{Amounts, Dimension};
 use corona_model::settings::UNLIMITED;
 use corona_model::text::natural_order;
 use corona_model::types::{PerType, PoolName, ResourceType};
+use corona_web::filter;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, class_of};
 
@@ -37,25 +38,16 @@ pub(in crate::web) fn content(
 }
 
 fn search(parameters: &Parameters) -> Markup {
-    html! {
-        form.filter method="get" action=(PATH) role="search" data-swap {
-            div {
-                label for="q" { "Search" }
-                input #q type="search" name="q" value=[parameters.text("q")]
-                    placeholder="group or pool";
+    let fields = html! {
+        (filter::search(parameters, "group or pool"))
+        (filter::check(parameters, "busy", "Only with sessions"))
+        @for name in ["poolGroups", "poolInfos", FOLDED] {
+            @if let Some(value) = parameters.text(name) {
+                input type="hidden" name=(name) value=(value);
             }
-            div.check {
-                input #busy type="checkbox" name="busy" value="1" checked[parameters.text("busy").is_some()];
-                label for="busy" { "Only with sessions" }
-            }
-            @for name in ["poolGroups", "poolInfos", "sort", FOLDED] {
-                @if let Some(value) = parameters.text(name) {
-                    input type="hidden" name=(name) value=(value);
-                }
-            }
-            div { button type="submit" { "Apply" } " " a href=(PATH) data-swap { "Reset" } }
         }
-    }
+    };
+    filter::form(PATH, parameters, &fields)
 }
 
 fn table(pools: &Pools, overview: &Overview, parameters: &Parameters) -> Markup {

@@ -2,17 +2,15 @@
 
 use maud::{Markup, html};
 
-use super::links::session_path;
-use super::sessions::{is_named, search};
+use super::sessions::{first_columns, is_named, search};
 use crate::web::exchange::Parameters;
 use crate::web::filter::Filter;
 use crate::web::gather::Overview;
-use corona_api::cluster::handle_order;
 use corona_engine::RetiredSession;
-use corona_model::text::natural_order;
 use corona_model::types::SessionStatus;
+use corona_web::filter;
 use corona_web::table::{Column, Table};
-use corona_web::units::{Name, Span, Time, class_of};
+use corona_web::units::{Span, Time, class_of};
 
 const PATH: &str = "/retired";
 
@@ -26,18 +24,7 @@ pub(in crate::web) fn content(
     html! {
         h1 { "Retired sessions" }
         (search(PATH, parameters, &html! {
-            div {
-                label for="status" { "Status" }
-                select #status name="status" {
-                    option value="" { "any" }
-                    @for status in ended {
-                        option value=(status.name())
-                            selected[parameters.text("status") == Some(status.name())] {
-                            (status.name())
-                        }
-                    }
-                }
-            }
+            (filter::words(parameters, "status", "Status", ended.map(SessionStatus::name)))
         }))
         div #retired data-live { (table(sessions, overview, parameters)) }
     }
@@ -83,22 +70,8 @@ pub(super) fn status_badge(status: SessionStatus) -> Markup {
 
 fn columns(overview: &Overview) -> Vec<Column<'_, RetiredSession>> {
     type Row = RetiredSession;
-    let mut columns = vec![
-        Column::text("id", "Session", |row: &Row| {
-            html! { a href=(session_path(&row.handle)) { (row.handle) } }
-        })
-        .sorted_by(|a: &Row, b| handle_order(&a.handle, &b.handle)),
-        Column::text(
-            "name",
-            "Name",
-            |row: &Row| html! { span.long title=(row.info.name) { (Name(&row.info.name)) } },
-        )
-        .wide()
-        .sorted_by(|a: &Row, b| natural_order(&a.info.name, &b.info.name)),
-        Column::text("user", "User", |row: &Row| html! { span.word { (Name(&row.info.user_id)) } })
-            .sorted_by(|a: &Row, b| a.info.user_id.cmp(&b.info.user_id)),
-        Column::text("pool", "Pool", |row: &Row| html! { span.word { (Name(&row.pool)) } })
-            .sorted_by(|a: &Row, b| a.pool.cmp(&b.pool)),
+    let mut columns = first_columns(|row: &Row| &row.handle, |row| &row.info, |row| &row.pool);
+    columns.extend([
         Column::text("status", "Status", |row: &Row| status_badge(row.status))
             .sorted_by(|a: &Row, b| a.status.cmp(&b.status)),
         Column::text("ended", "Ended", |row: &Row| html! { (Time(row.ended)) })
@@ -109,7 +82,7 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RetiredSession>> {
         })
         .sorted_by(|a: &Row, b| a.ended.since(a.started).cmp(&b.ended.since(b.started)))
         .numeric(),
-    ];
+    ]);
     for kind in overview.kinds.iter().copied() {
         let key = |what: &str| format!("{}-{what}", class_of(kind));
         columns.extend([

@@ -10,7 +10,8 @@ use crate::web::gather::Overview;
 use corona_api::cluster::handle_order;
 use corona_engine::RunningSession;
 use corona_model::text::natural_order;
-use corona_model::types::{SessionInfo, SessionPriority};
+use corona_model::types::{PoolName, SessionInfo, SessionPriority};
+use corona_web::filter;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Name, Span, class_of};
 
@@ -25,23 +26,8 @@ pub(in crate::web) fn content(
     html! {
         h1 { "Sessions" }
         (search(PATH, parameters, &html! {
-            div {
-                label for="priority" { "Priority" }
-                select #priority name="priority" {
-                    option value="" { "any" }
-                    @for priority in SessionPriority::ALL {
-                        option value=(priority.name())
-                            selected[parameters.text("priority") == Some(priority.name())] {
-                            (priority.name())
-                        }
-                    }
-                }
-            }
-            div.check {
-                input #waiting type="checkbox" name="waiting" value="1"
-                    checked[parameters.text("waiting").is_some()];
-                label for="waiting" { "Only with waiting requests" }
-            }
+            (filter::words(parameters, "priority", "Priority", SessionPriority::ALL.map(|it| it.name())))
+            (filter::check(parameters, "waiting", "Only with waiting requests"))
         }))
         div #sessions data-live { (table(sessions, overview, parameters)) }
     }
@@ -49,27 +35,40 @@ pub(in crate::web) fn content(
 
 /// The fields by which sessions are chosen, running ones or ended ones, and some more.
 pub(super) fn search(path: &str, parameters: &Parameters, more: &Markup) -> Markup {
-    let field = |name: &'static str, title: &str, hint: &str, kind: &str| {
-        html! {
-            div {
-                label for=(name) { (title) }
-                input #(name) type=(kind) name=(name) value=[parameters.text(name)] placeholder=(hint);
-            }
-        }
+    let fields = html! {
+        (filter::search(parameters, "id or name"))
+        (filter::text(parameters, "users", "User", "alice,bob"))
+        (filter::text(parameters, "poolGroups", "Pool group", "group"))
+        (filter::text(parameters, "poolInfos", "Pool", "group.pool"))
+        (more)
     };
-    html! {
-        form.filter method="get" action=(path) role="search" data-swap {
-            (field("q", "Search", "id or name", "search"))
-            (field("users", "User", "alice,bob", "text"))
-            (field("poolGroups", "Pool group", "group", "text"))
-            (field("poolInfos", "Pool", "group.pool", "text"))
-            (more)
-            @if let Some(sort) = parameters.text("sort") {
-                input type="hidden" name="sort" value=(sort);
-            }
-            div { button type="submit" { "Apply" } " " a href=(path) data-swap { "Reset" } }
-        }
-    }
+    filter::form(path, parameters, &fields)
+}
+
+/// The first columns of sessions, running ones or ended ones.
+pub(super) fn first_columns<'a, Row: 'a>(
+    handle: fn(&Row) -> &str,
+    info: fn(&Row) -> &SessionInfo,
+    pool: fn(&Row) -> &PoolName,
+) -> Vec<Column<'a, Row>> {
+    vec![
+        Column::text("id", "Session", move |row: &Row| {
+            html! { a href=(session_path(handle(row))) { (handle(row)) } }
+        })
+        .sorted_by(move |a: &Row, b| handle_order(handle(a), handle(b))),
+        Column::text("name", "Name", move |row: &Row| {
+            let name = &info(row).name;
+            html! { span.long title=(name) { (Name(name)) } }
+        })
+        .wide()
+        .sorted_by(move |a: &Row, b| natural_order(&info(a).name, &info(b).name)),
+        Column::text("user", "User", move |row: &Row| {
+            html! { span.word { (Name(&info(row).user_id)) } }
+        })
+        .sorted_by(move |a: &Row, b| info(a).user_id.cmp(&info(b).user_id)),
+        Column::text("pool", "Pool", move |row: &Row| html! { span.word { (Name(pool(row))) } })
+            .sorted_by(move |a: &Row, b| pool(a).cmp(pool(b))),
+    ]
 }
 
 /// Whether a session has this text, in lower case, in its id or name.
@@ -111,26 +110,9 @@ fn table(sessions: &[RunningSession], overview: &Overview, parameters: &Paramete
 fn columns(overview: &Overview) -> Vec<Column<'_, RunningSession>> {
     type Row = RunningSession;
     let now = overview.now;
-    let mut columns = vec![
-        Column::text("id", "Session", |row: &Row| {
-            html! { a href=(session_path(&row.handle)) { (row.handle) } }
-        })
-        .sorted_by(|a: &Row, b| handle_order(&a.handle, &b.handle)),
-        Column::text(
-            "name",
-            "Name",
-            |row: &Row| html! { span.long title=(row.info.name) { (Name(&row.info.name)) } },
-        )
-        .wide()
-        .sorted_by(|a: &Row, b| natural_order(&a.info.name, &b.info.name)),
-        Column::text("user", "User", |row: &Row| html! { span.word { (Name(&row.info.user_id)) } })
-            .sorted_by(|a: &Row, b| a.info.user_id.cmp(&b.info.user_id)),
-        Column::text(
-            "pool",
-            "Pool",
-            |row: &Row| html! { span.word { (Name(&row.scheduling_pool)) } },
-        )
-        .sorted_by(|a: &Row, b| a.scheduling_pool.cmp(&b.scheduling_pool)),
+    let mut columns =
+        first_columns(|row: &Row| &row.handle, |row| &row.info, |row| &row.scheduling_pool);
+    columns.extend([
         Column::text("priority", "Priority", |row: &Row| html! { (row.priority.name()) })
             .sorted_by(|a: &Row, b| a.priority.cmp(&b.priority))
             .largest_first(),
@@ -139,7 +121,7 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RunningSession>> {
         })
         .sorted_by(|a: &Row, b| b.started.cmp(&a.started))
         .numeric(),
-    ];
+    ]);
     for kind in overview.kinds.iter().copied() {
         let key = |what: &str| format!("{}-{what}", class_of(kind));
         columns.extend([

@@ -1,6 +1,7 @@
 //! The attempts of a job that failed or were killed.
 
 use corona_web::exchange::Parameters;
+use corona_web::filter;
 use corona_web::table::Head::{Number, Text};
 use corona_web::table::framed;
 use corona_web::units::{Name, class_of};
@@ -41,20 +42,8 @@ pub(in super::super) fn content(
         p.crumbs { a href=(job_path(job)) { "Job " (Name(job)) } }
         h1 { "Failed and killed attempts of " (Name(&row.description.name)) }
         form.filter method="get" action=(path) data-swap {
-            @for (name, title, values, chosen) in [
-                ("kind", "Tasks", ["map", "reduce"], kind),
-                ("cause", "How they ended", ["failed", "killed"], cause),
-            ] {
-                div {
-                    label for=(name) { (title) }
-                    select #(name) name=(name) {
-                        option value="" { "any" }
-                        @for value in values {
-                            option value=(value) selected[chosen == Some(value)] { (value) }
-                        }
-                    }
-                }
-            }
+            (filter::words(parameters, "kind", "Tasks", ["map", "reduce"]))
+            (filter::words(parameters, "cause", "How they ended", ["failed", "killed"]))
             div { button type="submit" { "Apply" } }
         }
         div #failures data-live {

@@ -4,6 +4,7 @@ use corona_mapreduce::TaskKind;
 use corona_model::types::{Millis, SessionPriority};
 use corona_web::budget;
 use corona_web::exchange::Parameters;
+use corona_web::filter;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, Time, bar};
 use maud::{Markup, html};
@@ -89,34 +90,13 @@ fn search(list: List, path: &str, parameters: &Parameters) -> Markup {
         List::Running => &["PREP", "RUNNING"],
         List::Ended => &["SUCCEEDED", "FAILED", "KILLED"],
     };
-    let field = |name: &'static str, title: &str, hint: &str, kind: &str| {
-        html! {
-            div {
-                label for=(name) { (title) }
-                input #(name) type=(kind) name=(name) value=[parameters.text(name)] placeholder=(hint);
-            }
-        }
+    let fields = html! {
+        (filter::search(parameters, "id or name"))
+        (filter::text(parameters, "users", "User", "alice,bob"))
+        (filter::text(parameters, "pools", "Pool or queue", "group.pool"))
+        (filter::words(parameters, "state", "State", states.iter().copied()))
     };
-    html! {
-        form.filter method="get" action=(path) role="search" data-swap {
-            (field("q", "Search", "id or name", "search"))
-            (field("users", "User", "alice,bob", "text"))
-            (field("pools", "Pool or queue", "group.pool", "text"))
-            div {
-                label for="state" { "State" }
-                select #state name="state" {
-                    option value="" { "any" }
-                    @for state in states {
-                        option value=(state) selected[parameters.text("state") == Some(state)] { (state) }
-                    }
-                }
-            }
-            @if let Some(sort) = parameters.text("sort") {
-                input type="hidden" name="sort" value=(sort);
-            }
-            div { button type="submit" { "Apply" } " " a href=(path) data-swap { "Reset" } }
-        }
-    }
+    filter::form(path, parameters, &fields)
 }
 
 fn totals(rows: &[Row], load: &Load) -> Markup {

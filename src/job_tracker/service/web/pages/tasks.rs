@@ -3,6 +3,7 @@
 use corona_mapreduce::{TaskKind, TaskRole};
 use corona_model::types::Millis;
 use corona_web::exchange::Parameters;
+use corona_web::filter;
 use corona_web::table::{Column, Table};
 use corona_web::units::{Name, bar};
 use maud::{Markup, html};
@@ -66,27 +67,11 @@ pub(in super::super) fn content(row: &Row, detail: &Detail, parameters: &Paramet
 }
 
 fn choice(which: &Which, path: &str, parameters: &Parameters) -> Markup {
+    let kind = KINDS.iter().find(|(.., role)| *role == which.role).map_or("", |(name, ..)| name);
     html! {
         form.filter method="get" action=(path) role="search" data-swap {
-            div {
-                label for="kind" { "Tasks" }
-                select #kind name="kind" {
-                    @for (name, title, role) in KINDS {
-                        option value=(name) selected[which.role == role] { (title) }
-                    }
-                }
-            }
-            div {
-                label for="state" { "State" }
-                select #state name="state" {
-                    option value="" { "any" }
-                    @for standing in STANDINGS {
-                        option value=(standing_name(standing)) selected[which.state == Some(standing)] {
-                            (standing_name(standing))
-                        }
-                    }
-                }
-            }
+            (filter::choice("kind", "Tasks", kind, KINDS.map(|(name, title, _)| (name, title))))
+            (filter::words(parameters, "state", "State", STANDINGS.map(standing_name)))
             @if let Some(sort) = parameters.text("sort") {
                 input type="hidden" name="sort" value=(sort);
             }
