@@ -1,7 +1,7 @@
 //! Files, directories, blocks and data nodes as the distributed file system describes them.
 //! Spec: hdfs/01 §1.2.
 
-use super::{Named, constants, writable};
+use super::{constants, named, writable};
 use crate::io::formats::{
     Bool, Bytes, Enum, Format, Int, List, Long, Plain, Short, Text, Utf8, Writable,
 };
@@ -35,23 +35,7 @@ impl Writable for FsPermission {
     }
 }
 
-impl Named for FsPermission {
-    const DECLARED: &'static str = "org.apache.hadoop.fs.permission.FsPermission";
-    const ARRAY: &'static str = "[Lorg.apache.hadoop.fs.permission.FsPermission;";
-    const CLASSES: &'static [&'static str] = &[Self::DECLARED];
-
-    fn class(&self) -> &'static str {
-        Self::DECLARED
-    }
-
-    fn decode_fields(_class: &str, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Self::decode(reader)
-    }
-
-    fn encode_fields(&self, writer: &mut Writer) {
-        self.encode(writer);
-    }
-}
+named!(FsPermission: "org.apache.hadoop.fs.permission.FsPermission");
 
 constants! {
     /// Whether a data node is being taken out of service.
@@ -323,23 +307,7 @@ impl Writable for LocatedDirectoryListing {
     }
 }
 
-impl Named for LocatedDirectoryListing {
-    const DECLARED: &'static str = "org.apache.hadoop.hdfs.protocol.LocatedDirectoryListing";
-    const ARRAY: &'static str = "[Lorg.apache.hadoop.hdfs.protocol.LocatedDirectoryListing;";
-    const CLASSES: &'static [&'static str] = &[Self::DECLARED];
-
-    fn class(&self) -> &'static str {
-        Self::DECLARED
-    }
-
-    fn decode_fields(_class: &str, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Self::decode(reader)
-    }
-
-    fn encode_fields(&self, writer: &mut Writer) {
-        self.encode(writer);
-    }
-}
+named!(LocatedDirectoryListing: "org.apache.hadoop.hdfs.protocol.LocatedDirectoryListing");
 
 writable! {
     /// Totals of the tree below a directory.

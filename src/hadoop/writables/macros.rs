@@ -1,4 +1,4 @@
-//! Two macros that declare a type together with its encoding.
+//! Macros that declare a type together with its encoding, or the class of one.
 
 /// Declares a struct whose fields are encoded one after another, each in the format after its `as`.
 ///
@@ -18,26 +18,7 @@ macro_rules! writable {
             }
         }
 
-        impl $crate::writables::Named for $name {
-            const DECLARED: &'static str = $class;
-            const ARRAY: &'static str = concat!("[L", $class, ";");
-            const CLASSES: &'static [&'static str] = &[$class];
-
-            fn class(&self) -> &'static str {
-                $class
-            }
-
-            fn decode_fields(
-                _class: &str,
-                reader: &mut $crate::io::Reader<'_>,
-            ) -> Result<Self, $crate::io::DecodeError> {
-                $crate::io::formats::Writable::decode(reader)
-            }
-
-            fn encode_fields(&self, writer: &mut $crate::io::Writer) {
-                $crate::io::formats::Writable::encode(self, writer);
-            }
-        }
+        $crate::writables::named!($name: $class);
     };
     (
         $(#[$doc:meta])*
@@ -61,6 +42,32 @@ macro_rules! writable {
             fn encode(&self, writer: &mut $crate::io::Writer) {
                 use $crate::io::formats::Format;
                 $(<$format as Format<$type>>::encode(&self.$field, writer);)*
+            }
+        }
+    };
+}
+
+/// Makes a [`Writable`](crate::io::formats::Writable) of one class [`Named`](super::Named).
+macro_rules! named {
+    ($name:ident: $class:literal) => {
+        impl $crate::writables::Named for $name {
+            const DECLARED: &'static str = $class;
+            const ARRAY: &'static str = concat!("[L", $class, ";");
+            const CLASSES: &'static [&'static str] = &[$class];
+
+            fn class(&self) -> &'static str {
+                $class
+            }
+
+            fn decode_fields(
+                _class: &str,
+                reader: &mut $crate::io::Reader<'_>,
+            ) -> Result<Self, $crate::io::DecodeError> {
+                $crate::io::formats::Writable::decode(reader)
+            }
+
+            fn encode_fields(&self, writer: &mut $crate::io::Writer) {
+                $crate::io::formats::Writable::encode(self, writer);
             }
         }
     };
@@ -99,4 +106,4 @@ macro_rules! constants {
     };
 }
 
-pub(crate) use {constants, writable};
+pub(crate) use {constants, named, writable};

@@ -57,7 +57,7 @@ pub use task::{CleanupState, JvmTask, SkipRanges, Task, TaskKind};
 pub use task_status::{Phase, RecordRange, ReduceProgress, TaskState, TaskStatus};
 pub use tracker::{NodeHealth, ResourceStatus, TaskTrackerStatus};
 
-pub(crate) use macros::{constants, writable};
+pub(crate) use macros::{constants, named, writable};
 
 use super::io::{DecodeError, Reader, Writer, formats::Writable};
 

@@ -1,7 +1,7 @@
 //! Which session an action comes from, and where its job tracker listens.
 //! Spec: mapreduce/02 §2.1, §2.7.
 
-use super::{Named, writable};
+use super::{named, writable};
 use crate::io::formats::{Format, WString, Writable};
 use crate::io::{DecodeError, Reader, Writer};
 
@@ -34,25 +34,7 @@ impl std::fmt::Display for InetAddress {
     }
 }
 
-impl Named for InetAddress {
-    const DECLARED: &'static str =
-        "org.apache.hadoop.mapred.CoronaSessionInfo$InetSocketAddressWritable";
-    const ARRAY: &'static str =
-        "[Lorg.apache.hadoop.mapred.CoronaSessionInfo$InetSocketAddressWritable;";
-    const CLASSES: &'static [&'static str] = &[Self::DECLARED];
-
-    fn class(&self) -> &'static str {
-        Self::DECLARED
-    }
-
-    fn decode_fields(_class: &str, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Self::decode(reader)
-    }
-
-    fn encode_fields(&self, writer: &mut Writer) {
-        self.encode(writer);
-    }
-}
+named!(InetAddress: "org.apache.hadoop.mapred.CoronaSessionInfo$InetSocketAddressWritable");
 
 writable! {
     /// The session on whose behalf a tracker gets an order.
