@@ -273,30 +273,11 @@ fn emit(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::tests::run_of;
-
-    #[derive(Default)]
-    struct Found(Vec<(String, String)>);
-
-    impl Collector for Found {
-        fn collect(&mut self, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            self.0.push((text(key), text(value)));
-            Ok(())
-        }
-    }
+    use crate::testing::{Found, texts};
 
     fn summed(records: &[(&str, &str)], side: Side) -> Result<Vec<(String, String)>, String> {
-        let records: Vec<_> = records
-            .iter()
-            .map(|(key, value)| {
-                let mut text = Vec::new();
-                vint::put_text(value.as_bytes(), &mut text);
-                (key.as_bytes().to_vec(), text)
-            })
-            .collect();
         let mut found = Found::default();
-        let done = each_key(&mut run_of(&records), side, &mut found);
+        let done = each_key(&mut texts(records), side, &mut found);
         done.map(|()| found.0).map_err(|error| error.to_string())
     }
 

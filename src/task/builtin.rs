@@ -146,17 +146,7 @@ fn shown(key: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::tests::run_of;
-
-    struct Found(Vec<(String, String)>);
-
-    impl Collector for Found {
-        fn collect(&mut self, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            self.0.push((text(key), text(value)));
-            Ok(())
-        }
-    }
+    use crate::testing::{Found, texts};
 
     #[test]
     fn built_in_mappers() {
@@ -174,7 +164,7 @@ mod tests {
             (Step::Cat, "a\tb\tc", &[("a", "b\tc")]),
             (Step::Cat, "a", &[("a", "")]),
         ] {
-            let mut found = Found(Vec::new());
+            let mut found = Found::default();
             Mapper::new(&step, &lines).map(line.as_bytes(), &mut found).unwrap();
             let found: Vec<_> = found.0.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             assert_eq!(found, expected, "{step}");
@@ -182,16 +172,8 @@ mod tests {
     }
 
     fn summed(records: &[(&str, &str)]) -> Result<Vec<(String, String)>, String> {
-        let records: Vec<_> = records
-            .iter()
-            .map(|(key, value)| {
-                let mut text = Vec::new();
-                vint::put_text(value.as_bytes(), &mut text);
-                (key.as_bytes().to_vec(), text)
-            })
-            .collect();
-        let mut found = Found(Vec::new());
-        let summed = Sum.combine(&mut run_of(&records), &mut found);
+        let mut found = Found::default();
+        let summed = Sum.combine(&mut texts(records), &mut found);
         summed.map(|()| found.0).map_err(|error| error.to_string())
     }
 

@@ -47,6 +47,38 @@ mod testing {
     use corona_hadoop::writables::{EventStatus, TaskAttemptId, TaskCompletionEvent};
     use corona_mapreduce::native::{KeyField, KeyOrder, SortField};
 
+    use crate::error::TaskError;
+    use crate::ifile::InMemory;
+    use crate::run::tests::run_of;
+    use crate::spill::Collector;
+    use crate::vint;
+
+    /// Records that a step has put out, as text. So many that it must be one without an end are refused.
+    #[derive(Default)]
+    pub(crate) struct Found(pub(crate) Vec<(String, String)>);
+
+    impl Collector for Found {
+        fn collect(&mut self, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            self.0.push((text(key), text(value)));
+            if self.0.len() > 10_000 {
+                return Err(TaskError::Task("enough".to_owned()));
+            }
+            Ok(())
+        }
+    }
+
+    /// Records whose keys and values are texts as a run in memory.
+    pub(crate) fn texts(records: &[(&str, &str)]) -> InMemory {
+        let text = |value: &str| {
+            let mut text = Vec::new();
+            vint::put_text(value.as_bytes(), &mut text);
+            text
+        };
+        let records = records.iter().map(|(key, value)| (key.as_bytes().to_vec(), text(value)));
+        run_of(&records.collect::<Vec<_>>())
+    }
+
     /// The order of keys that are numbers, the largest first.
     pub(crate) fn numbers_from_large_to_small() -> KeyOrder {
         let field = KeyField { begin_field: 1, begin_char: 1, end_field: 0, end_char: 0 };

@@ -587,20 +587,7 @@ pub fn environment<'a>(
 mod tests {
     use super::*;
     use crate::counters::Count;
-
-    #[derive(Default)]
-    struct Found(Vec<(String, String)>);
-
-    impl Collector for Found {
-        fn collect(&mut self, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            self.0.push((text(key), text(value)));
-            if self.0.len() > 10_000 {
-                return Err(TaskError::Task("enough".to_owned()));
-            }
-            Ok(())
-        }
-    }
+    use crate::testing::Found;
 
     struct Ran {
         result: Result<(), TaskError>,
