@@ -222,23 +222,6 @@ fn safe_mode_is_turned_on_and_off_and_the_state_is_written() {
 }
 
 #[test]
-fn incomplete_commands_have_another_status() {
-    // There is no proxy job tracker.
-    let cluster = Cluster::start(None);
-    let told = cluster.corona("admin -setSafeMode");
-    assert_eq!((told.status.code(), told.out.as_str()), (Some(1), ""));
-    let lines: Vec<&str> = told.err.lines().collect();
-    let ["Could not set the safeMode flag", why] = lines[..] else { panic!("{}", told.err) };
-    assert!(
-        why.contains("the proxy job tracker at localhost:1") && why.contains("refused"),
-        "{why}"
-    );
-    let told = cluster.corona("admin force-unset-safe-mode-on-pjt");
-    assert_eq!((told.status.code(), told.out.as_str()), (Some(1), ""));
-    assert!(told.err.starts_with("Could not set the Safe Mode flag on the PJT: "), "{}", told.err);
-}
-
-#[test]
 fn nodes_are_excluded_and_restarted() {
     let cluster = Cluster::start(None);
     for name in ["n1", "n2"] {
@@ -602,21 +585,6 @@ fn http_get(address: SocketAddr, path: &str) -> (u16, Value) {
 }
 
 #[test]
-fn unreachable_servers_are_one_line_and_wrong_usage_is_status_two() {
-    let told = |words: &[&str]| ToolOutput::of(corona(words).output().unwrap());
-    let away = told(&["admin", "-D", "cm.server.address=localhost:1", "-setSafeMode"]);
-    assert_eq!((away.status.code(), away.err.lines().count()), (Some(1), 1), "{}", away.err);
-    let start = "corona: the cluster manager at localhost:1 cannot be reached: ";
-    assert!(away.err.starts_with(start), "{}", away.err);
-
-    let unknown = told(&["admin", "-setSafemode"]);
-    assert_eq!(unknown.status.code(), Some(2));
-    assert!(unknown.err.starts_with("setSafemode: Unknown command\n"), "{}", unknown.err);
-    assert_eq!(told(&["sessions", "lst"]).status.code(), Some(2));
-    told(&["client", "-kill"]).is(2, "", "Usage: CoronaClient -kill <session id>\n");
-}
-
-#[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let program = corona_program().display();
     let line = format!("{program} completions bash | head -n 1; echo ${{PIPESTATUS[0]}}");
@@ -748,38 +716,6 @@ fn tables_fit_a_terminal_and_colours_can_be_declined() {
     // A file or a program gets everything, without colours.
     let piped = cluster.corona("nodes list").out;
     assert!(piped.contains(long) && !piped.contains('\u{1b}'), "{piped}");
-}
-
-#[test]
-fn a_configuration_is_checked_before_it_is_used() {
-    let cluster = Cluster::start(None);
-    let check = |dir: &Path, more: &[&str]| {
-        let words = [&["check-config", "--conf-dir", dir.to_str().unwrap()], more].concat();
-        ToolOutput::of(corona(&words).output().unwrap())
-    };
-    let dir = cluster.conf_dir.path();
-    check(dir, &[]).is(0, "No problems.\n", "");
-
-    fs::write(dir.join("pools.xml"), "<configuration>\n<group name=\"g\">\n<maxMAP>all</maxMAP>")
-        .unwrap();
-    let broken = check(dir, &[]);
-    assert_eq!(broken.status.code(), Some(1));
-    let place = format!("error: {}:", dir.join("pools.xml").display());
-    assert!(broken.out.starts_with(&place), "{}", broken.out);
-
-    fs::write(
-        dir.join("pools.xml"),
-        "<configuration>\n<group name=\"g\">\n<maxMAP>all</maxMAP>\n</group>\n</configuration>",
-    )
-    .unwrap();
-    let report: Value = serde_json::from_str(&check(dir, &["--output", "json"]).out).unwrap();
-    let problem = &report["problems"][0];
-    assert_eq!((&problem["line"], &problem["value"]), (&json!(3), &json!("all")), "{report:#}");
-    assert_eq!(problem["subject"], "group g: maxMAP");
-
-    let shown = check(dir, &["--show", "--wide"]);
-    let row = shown.out.lines().find(|line| line.starts_with("cm.hosts.exclude ")).unwrap();
-    assert!(row.contains("/excluded") && row.ends_with("core-site.xml:4"), "{row}");
 }
 
 /// An example with files, with those of a directory in the place of the user's.
