@@ -190,7 +190,7 @@ async fn a_block_that_readers_have_seen_is_recovered_and_not_abandoned() {
         let world = TestClient::with(3, |settings| settings.replication = 3).await;
         let bytes = content(20_000);
         let path = world.path("/a");
-        let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+        let mut writer = world.create("/a").await;
         soon(writer.write(&bytes[..5000])).await.unwrap();
         soon(writer.flush()).await.unwrap();
         let mut reader = soon(world.files.open(&path)).await.unwrap();
@@ -299,8 +299,7 @@ async fn a_lease_that_somebody_else_has_taken_ends_an_append_and_deletes_nothing
 #[tokio::test]
 async fn a_write_that_is_given_up_in_the_middle_is_the_last_one() {
     let world = TestClient::with(1, |settings| settings.block_bytes = 64 << 20).await;
-    let path = world.path("/a");
-    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let mut writer = world.create("/a").await;
     soon(writer.write(b"begun")).await.unwrap();
     soon(writer.flush()).await.unwrap();
     world.cluster.data_nodes[0].set_faults(Faults { is_stuck: true, ..Faults::default() });
@@ -346,8 +345,7 @@ async fn a_file_whose_only_block_is_refused_at_the_close_is_gone_when_that_retur
     for node in &world.cluster.data_nodes {
         node.set_faults(Faults { is_dead: true, ..Faults::default() });
     }
-    let path = world.path("/a");
-    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let mut writer = world.create("/a").await;
     soon(writer.write(b"x")).await.unwrap();
     let error = soon(writer.close()).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Connection), "{error}");
@@ -366,8 +364,7 @@ async fn a_file_whose_only_block_is_refused_at_the_close_is_gone_when_that_retur
 #[tokio::test]
 async fn an_abort_that_is_interrupted_is_done_again() {
     let world = TestClient::new(1).await;
-    let path = world.path("/a");
-    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let mut writer = world.create("/a").await;
     soon(writer.write(b"x")).await.unwrap();
     world.cluster.name_node.fail("delete", NameNodeFault::LoseCall, 1);
     tokio::select! {
@@ -463,8 +460,7 @@ async fn a_writer_that_pauses_keeps_its_pipeline() {
         settings.read_extension = Duration::ZERO;
     })
     .await;
-    let path = world.path("/a");
-    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let mut writer = world.create("/a").await;
     soon(writer.write(b"before")).await.unwrap();
     soon(writer.flush()).await.unwrap();
     until("heartbeats", || world.cluster.data_nodes[1].heartbeats() >= 3).await;
@@ -478,8 +474,7 @@ async fn a_writer_that_pauses_keeps_its_pipeline() {
 async fn the_lease_is_renewed_while_a_file_is_open_and_ends_with_it() {
     let world =
         TestClient::with(1, |settings| settings.lease_renewal = Duration::from_millis(20)).await;
-    let path = world.path("/a");
-    let writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let writer = world.create("/a").await;
     until("renewLease", || world.cluster.name_node.count("renewLease") >= 4).await;
     // Dropped before it is closed, the file goes.
     drop(writer);
@@ -498,8 +493,7 @@ async fn a_file_that_is_open_survives_safe_mode() {
         settings.lease_renewal_retries = 2;
     })
     .await;
-    let path = world.path("/a");
-    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let mut writer = world.create("/a").await;
     world.cluster.name_node.set_safe_mode(true);
     let begun = world.cluster.name_node.count("renewLease");
     until("renewLease", || world.cluster.name_node.count("renewLease") >= begun + 8).await;
@@ -530,8 +524,7 @@ async fn a_lease_that_cannot_be_renewed_ends_the_files() {
         settings.call_timeout = Duration::from_millis(20);
     })
     .await;
-    let path = world.path("/a");
-    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let mut writer = world.create("/a").await;
     world.cluster.name_node.fail("renewLease", NameNodeFault::LoseCall, usize::MAX);
     let error = soon(async {
         loop {
@@ -548,8 +541,7 @@ async fn a_lease_that_cannot_be_renewed_ends_the_files() {
 #[tokio::test]
 async fn a_lease_that_somebody_else_has_taken_ends_the_write_and_deletes_nothing() {
     let world = TestClient::new(1).await;
-    let path = world.path("/a");
-    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let mut writer = world.create("/a").await;
     soon(writer.write(&content(BLOCK))).await.unwrap();
     world.cluster.name_node.steal("/a", "DFSClient_other");
     let error = match soon(writer.write(&content(BLOCK))).await {
@@ -700,7 +692,7 @@ async fn the_second_address_is_tried_when_the_first_name_node_has_ended() {
 async fn somebody_else_who_writes_the_file_is_waited_for() {
     let world = TestClient::with(1, |settings| settings.create_retries = 1000).await;
     let path = world.path("/a");
-    let mut first = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let mut first = world.create("/a").await;
     soon(first.write(b"first")).await.unwrap();
     let second =
         FileSystems::new(FileSystemSettings { create_retries: 1000, ..world.cluster.settings() })
@@ -744,8 +736,7 @@ async fn a_block_that_cannot_be_kept_ends_the_write() {
         settings.block_bytes = 8 << 20;
     })
     .await;
-    let path = world.path("/a");
-    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let mut writer = world.create("/a").await;
     let piece = content(1 << 20);
     let error = soon(async {
         loop {

@@ -12,7 +12,8 @@ use corona_net::testing::{soon, until};
 
 use crate::testing::MiniCluster;
 use crate::{
-    CreateOptions, FileReader, FileSystem, FileSystemSettings, FileSystems, FsError, FsPath,
+    CreateOptions, FileReader, FileSystem, FileSystemSettings, FileSystems, FileWriter, FsError,
+    FsPath,
 };
 
 /// Bytes of which no two chunks are the same.
@@ -55,6 +56,10 @@ impl TestClient {
             writer.close().await
         })
         .await
+    }
+
+    async fn create(&self, path: &str) -> Box<dyn FileWriter> {
+        soon(self.files.create(&self.path(path), CreateOptions::default())).await.unwrap()
     }
 
     async fn read(&self, path: &str) -> Result<Vec<u8>, FsError> {
