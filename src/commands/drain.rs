@@ -365,10 +365,7 @@ impl JobTracker {
     /// None: it does not say it.
     async fn ask(self) -> Option<NodeUse> {
         let web = Web::of("job tracker", self.address, JOB_TRACKER_TIMEOUT);
-        match web.api(&self.path).await {
-            Ok(Answer::Found(of)) => Some(of),
-            Ok(Answer::NotFound(_) | Answer::NoApi) | Err(_) => None,
-        }
+        web.found(&self.path).await
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::cluster::{WebArguments, block_on};
 use super::times::Date;
-use super::web::{Answer, StreamEnd, Web};
+use super::web::{StreamEnd, Web};
 use corona_terminal::console::{Console, FormArguments, TextForm, harmless_json, printable};
 
 const EXAMPLES: &str = "\
@@ -128,7 +128,7 @@ async fn without_events(web: &Web) -> anyhow::Error {
     for (path, service) in
         [("/api/v1/statistics", "a proxy job tracker"), ("/api/v1/tracker", "a node")]
     {
-        if let Ok(Answer::Found(IgnoredAny)) = web.api::<IgnoredAny>(path).await {
+        if web.found::<IgnoredAny>(path).await.is_some() {
             return anyhow!(
                 "the pages at {} are those of {service}, which has no events; name those of a \
                  cluster manager or of a job tracker service with --http-address",

@@ -159,11 +159,7 @@ impl Arguments {
                     problem: Some(format!("the nodes are not known: {error:#}")),
                 }),
             }
-            let status = match pages.api::<api::Status>("/api/v1/status").await {
-                Ok(Answer::Found(status)) => Some(status),
-                _ => None,
-            };
-            Ok((daemons, status))
+            Ok((daemons, pages.found::<api::Status>("/api/v1/status").await))
         })?;
         let mut report = Report::new(daemons);
         if let Some((versions, now_ms)) = status.and_then(|it| Some((it.versions?, it.now_ms))) {
@@ -196,7 +192,7 @@ async fn instances(pages: &Web, further: Vec<HostPort>) -> Vec<Daemon> {
             continue;
         }
         let web = Web::new(address, PATIENCE);
-        if let Ok(Answer::Found(status)) = web.api::<api::Status>("/api/v1/status").await {
+        if let Some(status) = web.found::<api::Status>("/api/v1/status").await {
             // Of a standby its leader knows the host.
             guesses.extend(status.ha.into_iter().flat_map(|ha| ha.standbys).filter_map(
                 |standby| {
@@ -312,7 +308,7 @@ async fn version_of(part: Part, web: &Web) -> anyhow::Result<(Part, Option<Strin
         return Ok((Part::Standby, Some(standby.version)));
     }
     let mut part = part;
-    if let Ok(Answer::Found(status)) = web.api::<api::Status>("/api/v1/status").await
+    if let Some(status) = web.found::<api::Status>("/api/v1/status").await
         && status.ha.is_some_and(|ha| ha.role == "leader")
     {
         part = Part::Leader;

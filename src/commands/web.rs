@@ -123,6 +123,14 @@ impl Web {
         Ok(serde_json::from_slice(&body).ok())
     }
 
+    /// What a path of the API has: none if it has nothing, or if there is no response.
+    pub(super) async fn found<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
+        match self.api(path).await {
+            Ok(Answer::Found(found)) => Some(found),
+            Ok(Answer::NotFound(_) | Answer::NoApi) | Err(_) => None,
+        }
+    }
+
     /// Sends a form to a path of the API and reads the JSON of the response.
     ///
     /// # Errors

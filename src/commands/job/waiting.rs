@@ -175,10 +175,7 @@ impl Waiting {
 
     async fn reason_of_job(&self, job: &JobId, page: &str) -> Option<String> {
         let pages = pages_at(page, PATIENCE)?;
-        match pages.api::<JobWaits>(&format!("/api/v1/jobs/{job}/waits")).await {
-            Ok(Answer::Found(waits)) => text_of(&waits),
-            _ => None,
-        }
+        text_of(&pages.found::<JobWaits>(&format!("/api/v1/jobs/{job}/waits")).await?)
     }
 }
 

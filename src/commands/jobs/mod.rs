@@ -42,7 +42,7 @@ use super::hadoop::generic::Generic;
 use super::parts::start_of;
 use super::sessions::explain;
 use super::times::{Ago, Date};
-use super::web::{Answer, Web};
+use super::web::Web;
 use corona_terminal::console::{Console, Form, OutputArguments, printable};
 use corona_terminal::counted;
 use corona_terminal::table::{Cell, Column, Table, Tone};
@@ -796,10 +796,8 @@ fn session_of(job: &JobId, web: &WebArguments) -> Option<String> {
         caller.known(profile, job)
     });
     let pages = pages_at(&profile.ok()?.url, PATIENCE)?;
-    match block_on(pages.api::<JobDetail>(&format!("/api/v1/jobs/{job}"))) {
-        Ok(Answer::Found(detail)) => detail.session,
-        _ => None,
-    }
+    let path = format!("/api/v1/jobs/{job}");
+    block_on(async { Ok(pages.found::<JobDetail>(&path).await) }).ok()??.session
 }
 
 /// The address of a page for a browser: job trackers name it as in an open cluster.

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::summary::{JOB, TASK};
 use crate::commands::cluster::block_on;
-use crate::commands::web::{Answer, Web};
+use crate::commands::web::Web;
 
 const MIB: u64 = 1 << 20;
 /// What is suggested beyond the most that was seen, as its reciprocal: a quarter.
@@ -39,46 +39,33 @@ impl KnownUse {
     /// From the history of a finished job; none if there is none yet.
     pub(super) fn of_history(pages: &Web, job: &JobId) -> Option<KnownUse> {
         let path = format!("/api/v1/jobs/{job}");
-        block_on(async {
-            let Answer::Found(found) = pages.api::<FinishedJobDetail>(&path).await? else {
-                return Ok(None);
-            };
-            let path = format!("{path}/configuration");
-            let properties = match pages.api::<FinishedProperties>(&path).await {
-                Ok(Answer::Found(properties)) => properties,
-                _ => FinishedProperties::new(),
-            };
-            let FinishedJobDetail { counters, map_counters, reduce_counters, .. } = found;
-            let (maps, reduces) = (map_counters, reduce_counters);
-            anyhow::Ok(Some(KnownUse { total: counters, maps, reduces, properties }))
-        })
-        .ok()
-        .flatten()
+        let of_conf = format!("{path}/configuration");
+        let both = async {
+            let found = pages.found::<FinishedJobDetail>(&path).await;
+            Ok((found, pages.found::<FinishedProperties>(&of_conf).await))
+        };
+        let (found, properties) = block_on(both).ok()?;
+        let FinishedJobDetail { counters: total, map_counters, reduce_counters, .. } = found?;
+        let properties = properties.unwrap_or_default();
+        Some(KnownUse { total, maps: map_counters, reduces: reduce_counters, properties })
     }
 
     /// From the pages of the job tracker; none if they do not have the job.
     pub(super) fn of_job_tracker(pages: &Web, job: &JobId) -> Option<KnownUse> {
         let path = format!("/api/v1/jobs/{job}");
-        block_on(async {
-            let Answer::Found(found) =
-                pages.api::<JobCounters>(&format!("{path}/counters")).await?
-            else {
-                return Ok(None);
-            };
-            let path = format!("{path}/configuration");
-            let properties = match pages.api::<JobProperties>(&path).await {
-                Ok(Answer::Found(JobProperties { properties })) => properties,
-                _ => Vec::new(),
-            };
-            let mut total = Values::new();
-            for counter in found.total {
-                total.entry(counter.group).or_default().insert(counter.name, counter.value);
-            }
-            let properties = properties.into_iter().map(|it| (it.name, it.value)).collect();
-            anyhow::Ok(Some(KnownUse { total, properties, ..KnownUse::default() }))
-        })
-        .ok()
-        .flatten()
+        let (of_counters, of_conf) = (format!("{path}/counters"), format!("{path}/configuration"));
+        let both = async {
+            let found = pages.found::<JobCounters>(&of_counters).await;
+            Ok((found, pages.found::<JobProperties>(&of_conf).await))
+        };
+        let (found, properties) = block_on(both).ok()?;
+        let mut total = Values::new();
+        for counter in found?.total {
+            total.entry(counter.group).or_default().insert(counter.name, counter.value);
+        }
+        let properties = properties.into_iter().flat_map(|it| it.properties);
+        let properties = properties.map(|it| (it.name, it.value)).collect();
+        Some(KnownUse { total, properties, ..KnownUse::default() })
     }
 
     fn of_job(&self, name: &str) -> Option<u64> {
