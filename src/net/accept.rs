@@ -101,32 +101,14 @@ impl From<TcpListener> for Acceptor {
 }
 
 /// Accepts connections until `stop` becomes true or its sender is dropped, and runs `serve` for
-/// each as a task, at most `max_connections` at once. Further connections are closed at once.
-/// Those that the gate still looks at do not count.
-/// Refusals and failures are counted; `service` names the server in the log. Connections that the
-/// gate does not admit are closed.
+/// each as a task, at most `max_connections` at once with those that are served already,
+/// `connections`. Further connections are closed at once. Those that the gate still looks at do not
+/// count. Refusals and failures are counted; `service` names the server in the log. Connections
+/// that the gate does not admit are closed.
 ///
 /// Then the listener is closed. Returns the connections that are still served.
+#[allow(clippy::too_many_arguments, reason = "each is another part of a server")]
 pub async fn accept_until_stopped<F>(
-    listener: impl Into<Acceptor>,
-    stop: watch::Receiver<bool>,
-    max_connections: usize,
-    counters: &Counters,
-    service: &str,
-    gate: &Arc<Gate>,
-    serve: impl Fn(Stream, Peer) -> F + Clone + Send + 'static,
-) -> JoinSet<()>
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let connections = JoinSet::new();
-    accept_beside(connections, listener, stop, max_connections, counters, service, gate, serve)
-        .await
-}
-
-/// The same beside connections that are served already, which count among the others.
-#[allow(clippy::too_many_arguments, reason = "it is what accept_until_stopped takes, and one more")]
-pub async fn accept_beside<F>(
     mut connections: JoinSet<()>,
     listener: impl Into<Acceptor>,
     mut stop: watch::Receiver<bool>,
@@ -241,7 +223,9 @@ mod tests {
                 let _ = stream.read(&mut [0]).await;
             };
             let counters = Counters::default();
-            accept_until_stopped(listener, stopped, PLACES, &counters, "test", &gate, serve).await;
+            let none = JoinSet::new();
+            accept_until_stopped(none, listener, stopped, PLACES, &counters, "test", &gate, serve)
+                .await;
         });
         let mut strangers = vec![];
         for _ in 0..10 * PLACES {

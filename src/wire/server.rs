@@ -16,6 +16,7 @@ use std::task::Poll;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::inbox::Inbox;
@@ -181,6 +182,7 @@ impl<H> Server<H> {
     {
         let shared = self.shared.clone();
         let mut connections = accept_until_stopped(
+            JoinSet::new(),
             self.listener,
             stop.clone(),
             self.shared.limits.max_connections,

@@ -15,7 +15,7 @@ use super::limits::Limits;
 use super::services::Services;
 use corona_access::{Gate, Stream};
 use corona_net::Counters;
-use corona_net::accept::accept_beside;
+use corona_net::accept::accept_until_stopped;
 use corona_net::memory::Memory;
 
 /// A server of Hadoop RPC, ready to run.
@@ -152,7 +152,7 @@ impl Server {
                 former.spawn(serve(stream.into(), peer, &received));
             }
         }
-        let mut connections = accept_beside(
+        let mut connections = accept_until_stopped(
             former,
             self.listener,
             stop.clone(),
