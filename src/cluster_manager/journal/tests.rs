@@ -457,6 +457,14 @@ async fn the_journal_of_the_sixth_form_is_read() {
         })
     };
     assert_eq!(held(&engine), [6, 3]);
+    let pools = engine.pools();
+    let limits = |pool: Option<&str>| {
+        let view = pools.iter().find(|view| view.pool.as_deref() == pool).unwrap();
+        [view.minimum_amounts.0[1], view.maximum_amounts.0[0], view.maximum_amounts.0[1]]
+    };
+    let no = u64::MAX;
+    assert_eq!(limits(None), [0, no, 900]);
+    assert_eq!([limits(Some("p")), limits(Some("q"))], [[600, no, no], [0, 4, no]]);
 }
 
 /// What happened to sessions.

@@ -921,6 +921,8 @@ pub(crate) mod tests {
         };
         let mut gauges = gauges();
         let nodes = NodeCounts { places, ..gauges.nodes };
+        gauges.pools[0].minimum_amounts = Amounts([0, 2_048, 7, 0]);
+        gauges.pools[0].maximum_amounts = Amounts([7, u64::MAX, 9, u64::MAX]);
         gauges.pools[1].minimum_amounts = Amounts([0, 1_024, 7, 0]);
         gauges.pools[1].maximum_amounts = Amounts([6, u64::MAX, 9, u64::MAX]);
         let samples = of_resources(&Gauges { settings: Arc::new(settings), nodes, ..gauges });
@@ -931,12 +933,15 @@ pub(crate) mod tests {
             "corona_pool_resources_granted{group=\"g\",pool=\"p\",resource=\"cpus\",unit=\"cores\"} 4",
             "corona_pool_resources_minimum{group=\"g\",pool=\"p\",resource=\"memory\",unit=\"bytes\"} 1073741824",
             "corona_pool_resources_maximum{group=\"g\",pool=\"p\",resource=\"cpus\",unit=\"cores\"} 6",
+            "corona_group_resources_granted{group=\"g\",resource=\"memory\",unit=\"bytes\"} 2147483648",
+            "corona_group_resources_minimum{group=\"g\",resource=\"memory\",unit=\"bytes\"} 2147483648",
+            "corona_group_resources_maximum{group=\"g\",resource=\"cpus\",unit=\"cores\"} 7",
             "corona_pool_dominant_share_ratio{group=\"g\",pool=\"p\"} 0.25",
             "corona_group_dominant_share_ratio{group=\"g\"} 0.25",
         ] {
             assert!(samples.iter().any(|sample| sample == line), "{line} is not in {samples:#?}");
         }
-        assert_eq!(samples.len(), 4 * 2 + 2 * 3 + 2);
+        assert_eq!(samples.len(), 4 * 2 + 2 * 4 + 2);
     }
 
     #[test]
