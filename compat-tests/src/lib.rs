@@ -18,7 +18,7 @@ pub mod zookeeper;
 use std::env;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -40,6 +40,18 @@ pub fn corona_program() -> &'static Path {
         Some(named) => PathBuf::from(named),
         None => build(),
     })
+}
+
+/// The program under test with these arguments, with nothing of this process's environment that it looks at, and with
+/// pipes for what it prints.
+pub fn corona(arguments: &[&str]) -> Command {
+    let mut command = Command::new(corona_program());
+    command.args(arguments);
+    for variable in ["HADOOP_CONF_DIR", "NOTIFY_SOCKET", "COLUMNS", "NO_COLOR", "RUST_LOG"] {
+        command.env_remove(variable);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 fn build() -> PathBuf {

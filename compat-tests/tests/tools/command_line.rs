@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use compat_tests::cluster_peers::{Caller, DEFAULT, Driver, PATIENCE, ReceivedNotices};
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
-use compat_tests::{corona_program, launch, repository, start};
+use compat_tests::{corona, corona_program, launch, repository, start};
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::wire::calls::ProxyJobTracker;
 use serde_json::{Value, json};
@@ -142,16 +142,6 @@ impl Cluster {
             assert!(Instant::now() < deadline, "{line} still tells {value:#}");
         }
     }
-}
-
-/// The program under test, with nothing of this process's environment that it looks at.
-fn corona(words: &[&str]) -> Command {
-    let mut command = Command::new(corona_program());
-    command.args(words).stdin(Stdio::null());
-    for variable in ["HADOOP_CONF_DIR", "COLUMNS", "NO_COLOR", "RUST_LOG"] {
-        command.env_remove(variable);
-    }
-    command
 }
 
 /// The output and status of a tool.

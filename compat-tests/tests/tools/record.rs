@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use compat_tests::cluster_peers::{Caller, DEFAULT, Driver};
-use compat_tests::{corona_program, repository, start_plain, start_with, with_tls};
+use compat_tests::task_tracker::node::signal;
+use compat_tests::{corona, repository, start_plain, start_with, with_tls};
 use corona::access::{Identity, Role};
 use corona::conformance::capture::{Ending, Limits, Side, What};
 use corona::conformance::recording::Unrecorded;
@@ -22,17 +23,6 @@ use serde_json::{Value, json};
 const NAME: &str = "Sleep\u{1b}[2J";
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The program under test, with nothing of this process's environment that it looks at.
-fn corona(words: &[&str]) -> Command {
-    let mut command = Command::new(corona_program());
-    command.args(words).stdin(Stdio::null());
-    for variable in ["HADOOP_CONF_DIR", "COLUMNS", "NO_COLOR", "RUST_LOG"] {
-        command.env_remove(variable);
-    }
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
 
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
@@ -61,18 +51,21 @@ pub(super) struct Relay {
 
 /// How a relay ended.
 pub(super) struct End {
-    status: Option<i32>,
+    pub(super) status: Option<i32>,
     out: String,
     log: String,
 }
 
 impl Relay {
     pub(super) fn start(upstream: SocketAddr, directory: &Path, more: &[&str]) -> Relay {
-        let file = directory.join("traffic.corec");
+        Relay::to_file(upstream, &directory.join("traffic.corec"), more)
+    }
+
+    pub(super) fn to_file(upstream: SocketAddr, file: &Path, more: &[&str]) -> Relay {
         let upstream = upstream.to_string();
         let words = ["record", "--listen", "127.0.0.1:0", "--upstream", &upstream, "--out"];
         let words = [&words, [file.to_str().unwrap()].as_slice(), more].concat();
-        Relay::of(&mut corona(&words), file)
+        Relay::of(&mut corona(&words), file.to_owned())
     }
 
     fn of(command: &mut Command, file: PathBuf) -> Relay {
@@ -92,19 +85,13 @@ impl Relay {
         stream
     }
 
-    fn send(&self, signal: &str) {
-        let script = format!("kill -s {signal} \"$0\"");
-        let status = Command::new("sh").args(["-c", &script, &self.id()]).status();
-        assert!(status.unwrap().success());
-    }
-
     fn id(&self) -> String {
         self.child.as_ref().unwrap().id().to_string()
     }
 
     /// Ends it and waits for its end.
-    pub(super) fn end(mut self, signal: &str) -> End {
-        self.send(signal);
+    pub(super) fn end(mut self, name: &str) -> End {
+        signal(name, self.child.as_ref().unwrap().id());
         let Output { status, stdout, stderr } = last_words(self.child.take().unwrap());
         End { status: status.code(), out: text(stdout), log: text(stderr) }
     }

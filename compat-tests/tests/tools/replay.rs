@@ -2,14 +2,13 @@
 //! falsified ones, and on its own recordings.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use compat_tests::{corona_program, repository, start_recorded};
+use compat_tests::task_tracker::node::signal;
+use compat_tests::{corona, repository, start_recorded};
 use corona::conformance::capture::{ConnectionId, Limits};
 use corona::conformance::conversation::{Conversation, Said};
 use corona::conformance::open;
@@ -18,6 +17,8 @@ use corona::conformance::setup::RecordedSetup;
 use corona::wire::value::{Message, Value};
 use serde_json::Value as Json;
 
+use super::record::Relay;
+
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -25,19 +26,9 @@ fn fixture(name: &str) -> PathBuf {
     repository().join("fixtures/recordings").join(name)
 }
 
-fn corona(words: &[&str], directory: &Path) -> Command {
-    let mut command = Command::new(corona_program());
-    command.args(words).stdin(Stdio::null()).current_dir(directory);
-    for variable in ["HADOOP_CONF_DIR", "COLUMNS", "NO_COLOR", "RUST_LOG"] {
-        command.env_remove(variable);
-    }
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
 /// Status, stdout and stderr.
 fn told(words: &[&str], directory: &Path) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = corona(words, directory).output().unwrap();
+    let Output { status, stdout, stderr } = corona(words).current_dir(directory).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code(), text(stdout), text(stderr))
 }
@@ -51,11 +42,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A recording of the connections of a fixture, with its messages as `edit` leaves them.
-fn falsified(
-    name: &str,
-    directory: &Path,
-    mut edit: impl FnMut(&Conversation, &mut Vec<Message>),
-) -> PathBuf {
+fn falsified(name: &str, directory: &Path, mut edit: impl FnMut(&mut Vec<Message>)) -> PathBuf {
     let setup = RecordedSetup::read(&fixture(name)).unwrap();
     let traffic = open(&fixture(name).join("traffic.pcap"), &Limits::default()).unwrap();
     let path = directory.join("falsified.corec");
@@ -83,7 +70,7 @@ fn falsified(
                 match &part.what {
                     Said::Messages { raw, messages } => {
                         let mut edited = messages.clone();
-                        edit(&conversation, &mut edited);
+                        edit(&mut edited);
                         Record::Data(
                             part.from,
                             match edited == *messages {
@@ -128,13 +115,6 @@ fn field<'a>(value: &'a mut Value, name: &str) -> &'a mut Value {
     &mut found.unwrap_or_else(|| panic!("no field {name}")).1
 }
 
-fn list<'a>(message: &'a mut Message, name: &str) -> &'a mut Vec<Value> {
-    let Value::List(values) = field(message.body.as_mut().unwrap(), name) else {
-        panic!("no list {name}")
-    };
-    values
-}
-
 /// The verdict on a recording, and the exit status. The machine may be busy, and then it is played
 /// again.
 pub(crate) fn verdict(file: &Path, conf_dir: &Path, more: &[&str]) -> (Option<i32>, Json) {
@@ -148,32 +128,16 @@ pub(crate) fn verdict(file: &Path, conf_dir: &Path, more: &[&str]) -> (Option<i3
     (status, serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}")))
 }
 
-/// Checks that a fixture is found to agree, and to differ in one place after `edit`; returns the
-/// finding.
-fn found(name: &str, edit: impl FnMut(&Conversation, &mut Vec<Message>)) -> Json {
-    let mut findings = differences(name, edit);
-    assert_eq!(findings.len(), 1, "{findings:#?}");
-    findings.remove(0)
-}
-
-/// Checks that a fixture is found to agree, and to differ after `edit`; returns the findings.
-fn differences(name: &str, edit: impl FnMut(&Conversation, &mut Vec<Message>)) -> Vec<Json> {
-    let directory = tempfile::tempdir().unwrap();
-    let conf_dir = fixture(name);
-    let honest = falsified(name, directory.path(), |_, _| {});
-    let (status, agrees) = verdict(&honest, &conf_dir, &[]);
-    assert_eq!((status, &agrees["agrees"]), (Some(0), &Json::Bool(true)), "{agrees:#}");
-    let edited = falsified(name, directory.path(), edit);
-    let (status, differs) = verdict(&edited, &conf_dir, &["--timeout", "3"]);
-    assert_eq!((status, &differs["agrees"]), (Some(1), &Json::Bool(false)), "{differs:#}");
-    let findings = differs["findings"].as_array().unwrap();
-    findings.iter().filter(|finding| finding["verdict"] == "different").cloned().collect()
-}
-
+/// A recording agrees, and differs in one place after a change of a field.
 #[test]
 fn one_flipped_field_is_found() {
+    const NAME: &str = "scenarios/session_lifecycle";
+    let (directory, conf_dir) = (tempfile::tempdir().unwrap(), fixture(NAME));
+    let honest = falsified(NAME, directory.path(), |_| {});
+    let (status, agrees) = verdict(&honest, &conf_dir, &[]);
+    assert_eq!((status, &agrees["agrees"]), (Some(0), &Json::Bool(true)), "{agrees:#}");
     let mut done = false;
-    let finding = found("scenarios/session_lifecycle", |_, messages| {
+    let edited = falsified(NAME, directory.path(), |messages| {
         for message in messages.iter_mut().filter(|message| message.kind.is_answer()) {
             if message.name == "getSessionInfo" && !done {
                 let info = field(message.body.as_mut().unwrap(), "success");
@@ -184,6 +148,13 @@ fn one_flipped_field_is_found() {
             }
         }
     });
+    let (status, differs) = verdict(&edited, &conf_dir, &["--timeout", "3"]);
+    assert_eq!((status, &differs["agrees"]), (Some(1), &Json::Bool(false)), "{differs:#}");
+    let findings = differs["findings"].as_array().unwrap();
+    let mut different = findings.iter().filter(|finding| finding["verdict"] == "different");
+    let (Some(finding), None) = (different.next(), different.next()) else {
+        panic!("{findings:#?}")
+    };
     assert_eq!(finding["method"], "getSessionInfo", "{finding:#}");
     let fields = finding["fields"].as_array().unwrap();
     let differ: Vec<&Json> = fields.iter().filter(|field| field["equal"] == false).collect();
@@ -191,104 +162,6 @@ fn one_flipped_field_is_found() {
         "path": "success.noPreempt", "equal": false, "recorded": "true", "live": "false"
     });
     assert_eq!(differ, [&expected], "{finding:#}");
-}
-
-/// The recording lacks a grant, so the program makes one too many.
-#[test]
-fn a_grant_too_many_is_found() {
-    let mut left_out = None;
-    let finding = found("scenarios/exclude_hosts", |_, messages| {
-        for message in messages.iter_mut() {
-            let is_call = message.name == "grantResource" && !message.kind.is_answer();
-            if is_call && left_out.is_none() {
-                left_out = list(message, "granted").pop();
-            }
-        }
-    });
-    assert!(left_out.is_some());
-    assert_eq!(finding["about"], "notice", "{finding:#}");
-    assert!(finding["place"].as_str().unwrap().contains("grants"), "{finding:#}");
-}
-
-/// The recording has revocations in another order than the program's notifications.
-#[test]
-fn a_reordered_revocation_is_found() {
-    let mut turned = false;
-    let finding = found("scenarios/preemption", |_, messages| {
-        for message in messages.iter_mut() {
-            if message.name == "revokeResource" && !message.kind.is_answer() {
-                let revoked = list(message, "revoked");
-                turned |= revoked.len() > 1;
-                revoked.reverse();
-            }
-        }
-    });
-    assert!(turned);
-    assert!(finding["place"].as_str().unwrap().contains("revocations"), "{finding:#}");
-}
-
-/// The recording has a notice that the program does not send.
-#[test]
-fn a_missing_notice_is_found() {
-    let mut added = false;
-    let findings = differences("scenarios/preemption", |_, messages| {
-        let is_last =
-            |message: &Message| message.name == "revokeResource" && !message.kind.is_answer();
-        if let Some(message) = messages.iter_mut().find(|message| is_last(message))
-            && !added
-        {
-            added = true;
-            let revoked = list(message, "revoked");
-            let mut one_more = revoked[0].clone();
-            *field(&mut one_more, "id") = Value::I32(9_999);
-            revoked.push(one_more);
-        }
-    });
-    assert!(added);
-    // No correct cluster manager revokes what nobody holds, and this one did not.
-    assert_eq!(findings.len(), 2, "{findings:#?}");
-    for finding in findings {
-        assert!(finding["recorded"].as_str().unwrap().contains("9999"), "{finding:#}");
-        assert!(!finding["live"].as_str().unwrap().contains("9999"), "{finding:#}");
-    }
-}
-
-/// A relay that records. It is ended when this is dropped.
-pub(crate) struct Relay {
-    child: Child,
-    pub(crate) address: SocketAddr,
-}
-
-impl Relay {
-    pub(crate) fn start(upstream: SocketAddr, file: &Path, directory: &Path) -> Relay {
-        let (upstream, file) = (upstream.to_string(), file.to_str().unwrap());
-        let line = ["record", "--listen", "127.0.0.1:0", "--upstream", &upstream, "--out", file];
-        let words = [&line, ["--relay-callbacks"].as_slice()].concat();
-        let mut child = corona(&words, directory).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        let mut words = said.split_whitespace().skip_while(|word| *word != "listen");
-        let address = words.nth(1).and_then(|word| word.parse().ok());
-        Relay { child, address: address.unwrap_or_else(|| panic!("not ready: {said}")) }
-    }
-
-    pub(crate) fn end(mut self) {
-        terminate(self.child.id());
-        until("the relay ends", || self.child.try_wait().unwrap().is_some());
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill().and_then(|()| self.child.wait());
-    }
-}
-
-fn terminate(process: u32) {
-    let script = format!("kill -s TERM {process}");
-    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
 }
 
 /// Recorded clients are played through a relay, and its recording is played again.
@@ -300,14 +173,14 @@ fn a_recording_of_this_program_replays_without_differences() {
         let conf = conf_dir.to_str().unwrap();
         let manager = start_recorded(&conf_dir, directory.path());
         let file = directory.path().join(format!("{}.corec", name.replace('/', "-")));
-        let relay = Relay::start(manager.thrift(), &file, directory.path());
+        let relay = Relay::to_file(manager.thrift(), &file, &["--relay-callbacks"]);
         let capture = conf_dir.join("traffic.pcap");
         let (capture, target) = (capture.to_str().unwrap(), relay.address.to_string());
         let line = ["replay", capture, "--target", &target, "--conf-dir", conf, "--speed", "max"];
         let (status, out, err) = told(&line, directory.path());
         assert_eq!((status, err.as_str()), (Some(0), ""), "{out}");
         assert!(out.contains("Not compared: What the cluster manager had before"), "{out}");
-        relay.end();
+        assert_eq!(relay.end("TERM").status, Some(0));
 
         let (status, again) = verdict(&file, &conf_dir, &[]);
         assert_eq!(status, Some(0), "{again:#}");
@@ -417,7 +290,7 @@ fn a_stopped_replay_leaves_nobody_behind() {
     let conf_dir = fixture("jobs/preempt");
     let (conf, capture) = (conf_dir.to_str().unwrap(), conf_dir.join("traffic.pcap"));
     let line = ["replay", capture.to_str().unwrap(), "--spawn", "--conf-dir", conf];
-    let mut replay = corona(&line, directory.path()).spawn().unwrap();
+    let mut replay = corona(&line).current_dir(directory.path()).spawn().unwrap();
     let id = replay.id();
     let children = || {
         let output = Command::new("ps").args(["-o", "pid=", "--ppid", &id.to_string()]).output();
@@ -427,7 +300,7 @@ fn a_stopped_replay_leaves_nobody_behind() {
     until("the cluster manager is started", || !children().is_empty());
     let started = children();
     // The signal is handled once the play has begun, and would end it anyhow before.
-    terminate(id);
+    signal("TERM", id);
     until("the replay ends", || replay.try_wait().unwrap().is_some());
     let runs = |process: &String| Path::new("/proc").join(process).exists();
     until("the cluster manager ends", || !started.iter().any(runs));

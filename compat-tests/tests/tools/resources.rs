@@ -11,7 +11,8 @@ use compat_tests::serving::fetch;
 use compat_tests::start_recorded;
 use serde_json::{Value as Json, json};
 
-use super::replay::{Relay, verdict};
+use super::record::Relay;
+use super::replay::verdict;
 use super::shadow::processes::{Shadow, counts};
 
 /// Writes a configuration that counts CPUs and memory, with reservations and a pool that soon lacks its minimum.
@@ -189,9 +190,9 @@ fn a_recording_of_counted_resources_replays_without_differences() {
     configure(directory.path(), &RESERVES);
     let manager = start_recorded(directory.path(), directory.path());
     let file = directory.path().join("resources.corec");
-    let relay = Relay::start(manager.thrift(), &file, directory.path());
+    let relay = Relay::to_file(manager.thrift(), &file, &["--relay-callbacks"]);
     story(relay.address, manager.http().expect("pages"));
-    relay.end();
+    assert_eq!(relay.end("TERM").status, Some(0));
     let patience = ["--speed", "1", "--time-tolerance", "10000"];
     let (status, report) = verdict(&file, directory.path(), &patience);
     assert_eq!((status, &report["agrees"]), (Some(0), &json!(true)), "{report:#}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::event_log::{EventLog, replay_events};
 use super::*;
 use crate::capture::{ConnectionId, Limits, Opening, Side};
-use crate::conversation::{Conversation, Offered, Said};
+use crate::conversation::{Conversation, Offered, Part, Said};
 use crate::recorded::{SCENARIOS, configuration_of, configured, conversations_of, scenario};
 use crate::recording::{Record, Unrecorded};
 use crate::report::Rule;
@@ -328,6 +328,27 @@ fn falsified_scenarios_replay_to_the_same_findings() {
             })
             .is_some()
     });
+}
+
+#[test]
+fn a_connection_closed_instead_of_an_answer_is_found() {
+    let (mut conversations, configuration) = recorded("session_lifecycle");
+    let is_answer = |part: &Part| match &part.what {
+        Said::Messages { messages, .. } => messages
+            .iter()
+            .any(|message| message.name == "getSessionInfo" && message.kind.is_answer()),
+        _ => false,
+    };
+    let closed = conversations.iter_mut().find_map(|one| {
+        let place = one.parts.iter().position(is_answer)?;
+        one.parts.truncate(place + 1);
+        one.parts[place].what = Said::End;
+        Some(())
+    });
+    assert!(closed.is_some());
+    let stats = check("session_lifecycle", configuration, &conversations);
+    let text = text(&stats, 80);
+    assert!(!stats.agrees() && text.contains("  primary   the connection is closed\n"), "{text}");
 }
 
 #[test]

@@ -1,15 +1,15 @@
-//! Traffic that a shadow cannot see, or has missed: it reports that, finds no difference in it, and
-//! compares sessions that begin afterwards.
+//! Another decision of the primary is reported. Traffic that a shadow cannot see, or has missed, is
+//! reported as such, has no differences, and sessions that begin afterwards are compared.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use compat_tests::cluster_peers::{Caller, Connection, DEFAULT, Driver, Node, ReceivedNotices};
 use compat_tests::serving::keep_address;
-use compat_tests::start;
+use compat_tests::{corona, start};
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::wire::calls::ProxyJobTracker;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::processes::{Shadow, counts, until_it_shows};
 
@@ -127,6 +127,40 @@ fn a_primary_that_is_started_again_is_followed_from_its_beginning() {
     let summary = agrees(shadow);
     assert!(summary.contains("the primary could not be reached"), "{summary}");
     assert_eq!(counts(&summary, "grantResource"), [22, 0, 0, 0], "{summary}");
+}
+
+/// The configuration that the shadow has allows more slots than the primary grants.
+#[test]
+fn another_decision_is_reported_and_the_events_of_the_run_lead_to_the_same_report() {
+    let primary = Primary::start();
+    let directory = tempfile::tempdir().unwrap();
+    configure(directory.path(), 3);
+    let conf_dir = directory.path().to_str().unwrap();
+    let events = directory.path().join("run.events");
+    let keep = ["--keep-events", events.to_str().unwrap()];
+    let options = ["--conf-dir", conf_dir, "--patience", "2", "--http", "127.0.0.1:0"];
+    let options = [&options[..], &keep].concat();
+    let shadow = Shadow::start(primary.address, &options);
+    let driver = Driver::start();
+    let mut caller = Caller::open(shadow.address);
+    caller.heartbeat("n1", "10.1.1.1", 4, DEFAULT);
+    let handle = caller.session(driver.port, DEFAULT);
+    caller.request(&handle, 1..=9, DEFAULT);
+    driver.granted(&handle, 8);
+    let different = "corona_shadow_notices_total{method=\"grantResource\",verdict=\"different\"} 1";
+    until_counted(&shadow, different);
+    let (status, summary) = shadow.end();
+    assert_eq!(status, Some(1), "{summary}");
+    assert!(summary.starts_with("DIFFERS: 1 unexplained difference."), "{summary}");
+    assert!(summary.contains("nothing within 2 s"), "{summary}");
+    let again = corona(&["shadow", "--events", events.to_str().unwrap()]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&again.stdout), summary);
+    assert_eq!(again.status.code(), status, "{}", String::from_utf8_lossy(&again.stderr));
+    // They are a recording of what the cluster was asked for as well.
+    let what_if = ["what-if", events.to_str().unwrap(), "--json", "--conf-dir", conf_dir];
+    let output = corona(&what_if).output().unwrap();
+    let report: Json = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["sessions"], 1, "{report}");
 }
 
 #[test]

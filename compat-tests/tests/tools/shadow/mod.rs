@@ -1,9 +1,6 @@
-//! `corona shadow` as a process: beside this program's own cluster manager it finds nothing, every
-//! change of a falsifying relay between the two is reported, and missed messages do not lead it
-//! astray.
+//! `corona shadow` as a process: beside this program's own cluster manager it finds nothing, another
+//! decision is reported, and missed messages do not lead it astray.
 
-mod falsified;
-mod falsifier;
 mod missed;
 pub(crate) mod processes;
 
