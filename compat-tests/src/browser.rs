@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long anything may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use crate::PATIENCE;
 
 /// The browser's error for a page that it has left before it replied.
 const NAVIGATED: &str = "Inspected target navigated or closed";

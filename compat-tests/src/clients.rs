@@ -11,10 +11,10 @@ use crate::repository;
 use crate::skipping::{Missing, skip};
 
 /// Whether this test, which needs other people's libraries, is left out.
-pub fn skipped(test: &str) -> bool {
+pub fn skipped() -> bool {
     let skipped = env::var_os("CORONA_SKIP_CLIENTS").is_some_and(|value| value == "1");
     if skipped {
-        skip(test, Missing::Clients);
+        skip(Missing::Clients);
     }
     skipped
 }

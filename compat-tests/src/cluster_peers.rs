@@ -14,8 +14,7 @@ use corona::wire::value::{Message, MessageKind, StreamReader, Value};
 use corona::wire::{Framing, Service};
 use serde_json::{Value as Json, json};
 
-/// How long anything may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use crate::PATIENCE;
 
 /// No further fields of a node, a session or a request.
 pub const DEFAULT: &Json = &Json::Null;

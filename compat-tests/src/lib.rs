@@ -20,7 +20,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
 
 use corona::access::{Authority, Identity};
 use corona::conformance::capture::{Ending, Limits};
@@ -29,6 +30,25 @@ use corona::conformance::open;
 use corona::conformance::replay::Report;
 use corona::conformance::setup::RecordedSetup;
 use corona::conformance::trial::{Program, against_program, fitting};
+
+/// How long anything may take on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What `look` finds, once it finds something.
+///
+/// # Panics
+/// When it finds nothing in time; `what` names the missing thing.
+#[track_caller]
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come");
+        sleep(Duration::from_millis(20));
+    }
+}
 
 /// The program under test.
 ///

@@ -1,8 +1,6 @@
 //! A hostile message of Hadoop's RPC: an array in an array in an array. A decoder that follows them
 //! needs more stack than there is.
 
-use std::time::Duration;
-
 use corona::hadoop::io::Writer;
 use corona::hadoop::io::formats::Writable;
 use corona::hadoop::rpc::{ConnectionHeader, MAGIC};
@@ -12,8 +10,7 @@ use tokio::time::timeout;
 
 /// Levels that need more than the 8 MiB that the first thread of a process has.
 const LEVELS: usize = 100_000;
-/// How long a server may take to close the connection.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::PATIENCE;
 
 /// A parameter or a result: arrays of one item each, inside one another.
 pub fn arrays() -> Vec<u8> {

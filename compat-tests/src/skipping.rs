@@ -49,7 +49,7 @@ impl Missing {
     }
 }
 
-/// Records that a test does not run here. The test returns after it.
+/// Records that the test of this thread does not run here. The test returns after it.
 ///
 /// `scripts/test` prints the records as a list at its end; they are in the file that the variable
 /// `CORONA_SKIPPED` names.
@@ -58,7 +58,10 @@ impl Missing {
 /// In continuous integration (`CI=true`) when the test could have run, and when the record cannot be
 /// written.
 #[allow(clippy::print_stderr, reason = "the developer of one test must see that it did not run")]
-pub fn skip(test: &str, missing: Missing) {
+pub fn skip(missing: Missing) {
+    // Each test has a thread with its name.
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
     let line = format!("{test}: {}", missing.reason());
     let is_ci = env::var_os("CI").is_some_and(|value| value == "true");
     assert!(!(is_ci && missing.is_avoidable()), "{line}");

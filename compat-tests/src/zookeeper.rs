@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::serving::free_address;
+use crate::skipping::{Missing, skip};
 
 /// The server, with its libraries.
 pub const JAR: &str = "/usr/share/java/zookeeper.jar";
@@ -23,16 +24,15 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Whether the server can be started on this machine.
-    pub fn is_installed() -> bool {
-        Path::new(JAR).exists()
-    }
-
-    /// Starts a server with sessions of one to ten seconds.
+    /// Starts a server with sessions of one to ten seconds. Where it is not installed, the test of this thread is skipped.
     ///
     /// # Panics
     /// When it cannot be started.
-    pub fn start() -> ZooKeeper {
+    pub fn start() -> Option<ZooKeeper> {
+        if !Path::new(JAR).exists() {
+            skip(Missing::ZooKeeper);
+            return None;
+        }
         let directory = tempfile::tempdir().expect("a directory");
         let address = free_address();
         let configuration = format!(
@@ -45,7 +45,7 @@ impl ZooKeeper {
         let child = run(directory.path());
         let mut server = ZooKeeper { child, directory, address };
         server.wait();
-        server
+        Some(server)
     }
 
     /// Where it listens, as the configuration names servers.

@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-/// Longer than anything here takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use crate::PATIENCE;
 /// Pause between two looks at something.
 pub const PAUSE: Duration = Duration::from_millis(5);
 

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
 use compat_tests::serving::free_address;
-use compat_tests::skipping::{Missing, skip};
 use compat_tests::zookeeper::ZooKeeper;
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::wire::calls::{ClusterManager, ClusterManagerCall as Call};
@@ -281,7 +280,7 @@ async fn fail_over(ack: &str, resources: &str) {
         nodes: asked_for("CORONA_FAILOVER_NODES").unwrap_or(Size::SMALL.nodes),
         sessions: asked_for("CORONA_FAILOVER_SESSIONS").unwrap_or(Size::SMALL.sessions),
     };
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let settings = [("corona.cm.ha.ack", ack), ("corona.cm.resources", resources)];
     let mut instances = pair(&zookeeper, directory.path(), &settings).await;
@@ -328,28 +327,18 @@ async fn fail_over(ack: &str, resources: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_leaders_are_lost() {
-    if !ZooKeeper::is_installed() {
-        return skip("nothing_acknowledged_is_lost_when_leaders_are_lost", Missing::ZooKeeper);
-    }
     fail_over("standby", "slots").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_where_resources_are_counted() {
-    if !ZooKeeper::is_installed() {
-        let test = "nothing_acknowledged_is_lost_where_resources_are_counted";
-        return skip(test, Missing::ZooKeeper);
-    }
     fail_over("standby", "memory").await;
 }
 
 /// An instance that does not lead takes calls: they are relayed, with the address of their peer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn standbys_relay_calls_and_refuse_strangers() {
-    if !ZooKeeper::is_installed() {
-        return skip("standbys_relay_calls_and_refuse_strangers", Missing::ZooKeeper);
-    }
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let instances = pair(&zookeeper, directory.path(), &[]).await;
     let (leader, standby) = roles(&instances).await;
@@ -442,10 +431,7 @@ async fn a_hostile_zookeeper_ends_no_program_and_keeps_none_from_ending() {
 /// The tools find the leader through any instance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tools_follow_the_leader() {
-    if !ZooKeeper::is_installed() {
-        return skip("tools_follow_the_leader", Missing::ZooKeeper);
-    }
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let instances = pair(&zookeeper, directory.path(), &[]).await;
     let (leader, standby) = roles(&instances).await;
@@ -470,10 +456,7 @@ async fn tools_follow_the_leader() {
 /// however often leaders change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silence_is_counted_over_changes_of_the_leader() {
-    if !ZooKeeper::is_installed() {
-        return skip("silence_is_counted_over_changes_of_the_leader", Missing::ZooKeeper);
-    }
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let settings = [("cm.node.expiryinterval", "6000")];
     let instances = pair(&zookeeper, directory.path(), &settings).await;
@@ -509,11 +492,7 @@ async fn silence_is_counted_over_changes_of_the_leader() {
 /// A leader that was stopped for longer than its lease and shorter than its session gives it up when it goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_fences_itself_gives_the_leadership_up() {
-    const NAME: &str = "a_leader_that_fences_itself_gives_the_leadership_up";
-    if !ZooKeeper::is_installed() {
-        return skip(NAME, Missing::ZooKeeper);
-    }
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let instances = pair(&zookeeper, directory.path(), &[]).await;
     // A machine that is busy may let the session time out.
@@ -536,11 +515,7 @@ async fn a_leader_that_fences_itself_gives_the_leadership_up() {
 /// The disk of a leader hangs, as far as the journal can tell: the threads that write it stand still.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_disk_hangs_lets_another_instance_lead() {
-    const NAME: &str = "a_leader_whose_disk_hangs_lets_another_instance_lead";
-    if !ZooKeeper::is_installed() {
-        return skip(NAME, Missing::ZooKeeper);
-    }
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let settings = [("corona.cm.journal.sync", "always"), ("corona.cm.ha.ack", "standby")];
     let instances = pair(&zookeeper, directory.path(), &settings).await;

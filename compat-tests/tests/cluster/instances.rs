@@ -4,7 +4,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};
 
-use compat_tests::skipping::{Missing, skip};
 use compat_tests::with_tls;
 use compat_tests::zookeeper::ZooKeeper;
 use corona::access::{AccessString, Authority, Identity, NewGrant, Role};
@@ -72,10 +71,7 @@ async fn start_again(instance: &mut Instance) {
 /// A standby that is stopped would hold every reply up for a minute, if replies waited for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_acknowledgements_nobody_waits_for_a_standby() {
-    if !ZooKeeper::is_installed() {
-        return skip("without_acknowledgements_nobody_waits_for_a_standby", Missing::ZooKeeper);
-    }
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let settings = [("corona.cm.ha.ack", "none"), ("corona.cm.ha.ack.timeout.ms", "60000")];
     let mut instances = pair(&zookeeper, directory.path(), &settings).await;
@@ -110,11 +106,7 @@ async fn ask_within_tls(member: &Identity, instance: SocketAddr) -> Result<(), S
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_of_a_shared_authority_keep_their_access_over_a_fail_over() {
-    if !ZooKeeper::is_installed() {
-        let name = "members_of_a_shared_authority_keep_their_access_over_a_fail_over";
-        return skip(name, Missing::ZooKeeper);
-    }
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let settings = with_tls(directory.path(), true);
     let settings: Vec<(&str, &str)> = settings.iter().map(|(k, v)| (&**k, &**v)).collect();
@@ -168,10 +160,7 @@ async fn acknowledged(leader: &Instance) -> u64 {
 /// Without ZooKeeper no instance leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_instance_leads_without_zookeeper() {
-    if !ZooKeeper::is_installed() {
-        return skip("no_instance_leads_without_zookeeper", Missing::ZooKeeper);
-    }
-    let mut zookeeper = ZooKeeper::start();
+    let Some(mut zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let settings = [("corona.cm.ha.ack", "standby")];
     let instances = pair(&zookeeper, directory.path(), &settings).await;
@@ -214,11 +203,8 @@ async fn no_instance_leads_without_zookeeper() {
 /// An instance that knows no leader keeps new connections for as long as is configured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_are_held_as_long_as_configured() {
-    if !ZooKeeper::is_installed() {
-        return skip("connections_are_held_as_long_as_configured", Missing::ZooKeeper);
-    }
     const HOLD: Duration = Duration::from_secs(5);
-    let mut zookeeper = ZooKeeper::start();
+    let Some(mut zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     zookeeper.stop();
     let settings = [("corona.cm.ha.hold.ms", "5000")];
@@ -252,10 +238,7 @@ async fn connections_are_held_as_long_as_configured() {
 /// What waits for a standby is bounded, whatever the time for its acknowledgements is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_may_be_behind_by_so_many_bytes_only() {
-    if !ZooKeeper::is_installed() {
-        return skip("a_standby_may_be_behind_by_so_many_bytes_only", Missing::ZooKeeper);
-    }
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let settings = [
         ("corona.cm.ha.ack", "none"),
@@ -299,10 +282,7 @@ async fn a_standby_may_be_behind_by_so_many_bytes_only() {
 /// Whatever arrives at the port for instances, the standby that copies there does not notice it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_at_the_port_for_instances_disturb_no_standby() {
-    if !ZooKeeper::is_installed() {
-        return skip("strangers_at_the_port_for_instances_disturb_no_standby", Missing::ZooKeeper);
-    }
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let settings = [("corona.cm.ha.ack", "standby")];
     let instances = pair(&zookeeper, directory.path(), &settings).await;
@@ -380,10 +360,7 @@ fn resident_bytes(process: u32) -> u64 {
 /// Both machines are lost and restarted in either order: one with a complete journal leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_instances_come_back_in_either_order() {
-    if !ZooKeeper::is_installed() {
-        return skip("both_instances_come_back_in_either_order", Missing::ZooKeeper);
-    }
-    let zookeeper = ZooKeeper::start();
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     let settings = [("corona.cm.ha.ack", "standby")];
     let mut instances = pair(&zookeeper, directory.path(), &settings).await;

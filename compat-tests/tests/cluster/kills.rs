@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use compat_tests::serving::{free_address, serve};
+pub(super) use compat_tests::PATIENCE;
+use compat_tests::serving::{fetch, free_address, page, serve};
 use compat_tests::start;
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::load::{
@@ -23,12 +24,8 @@ use corona::wire::client::{CallError, Client, ClientOptions};
 use corona::wire::generated as wire;
 use corona::wire::server::{Answer, Peer};
 use serde_json::Value as Json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// How long anything may take on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const SLOTS: usize = 4;
 /// Grants that are made between two kills.
 const GRANTS_BETWEEN: u64 = 60;
@@ -266,22 +263,9 @@ async fn session(world: Arc<KillContext>, number: usize) -> (String, Arc<Mutex<L
     (handle, ledger)
 }
 
-async fn get(web: SocketAddr, path: &str) -> Json {
-    let body = get_text(web, path).await;
+fn get(web: SocketAddr, path: &str) -> Json {
+    let (_, body) = fetch(&web.to_string(), path).expect("an answer");
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
-}
-
-async fn get_text(web: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(web).await.unwrap();
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n\r\n",
-        web.port()
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
-    let answer = String::from_utf8(answer).unwrap();
-    answer.split_once("\r\n\r\n").expect("a body").1.to_owned()
 }
 
 fn launch(directory: &std::path::Path, port: u16) -> Launch {
@@ -366,9 +350,9 @@ async fn the_load_generator_finds_nothing_wrong_when_the_process_is_killed() {
     });
     for kill in 0..kills() {
         // At another place of the work each time; some jobs take a part of a second.
-        let before = grants_of(&running).await;
+        let before = grants_of(&running);
         let deadline = Instant::now() + PATIENCE;
-        while grants_of(&running).await < before + 300 + 37 * (kill % 7) {
+        while grants_of(&running) < before + 300 + 37 * (kill % 7) {
             assert!(Instant::now() < deadline, "no grants any more: {}", running.log());
             assert!(!load.is_finished(), "the load has ended");
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -384,8 +368,8 @@ async fn the_load_generator_finds_nothing_wrong_when_the_process_is_killed() {
 }
 
 /// Grants that this process has made.
-async fn grants_of(running: &LaunchedManager) -> u64 {
-    let metrics = get_text(running.http().expect("pages"), "/metrics").await;
+fn grants_of(running: &LaunchedManager) -> u64 {
+    let metrics = page(running, "/metrics");
     let line =
         metrics.lines().find_map(|line| line.strip_prefix("corona_grants_total{type=\"MAP\"} "));
     line.expect("the metric").parse().unwrap()
@@ -409,7 +393,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         }
         running.stop();
         running = started(launch(directory.path(), port)).await;
-        let status = get(running.http().expect("pages"), "/api/v1/status").await;
+        let status = get(running.http().expect("pages"), "/api/v1/status");
         assert!(status["journal"]["recovery"].is_object(), "it has resumed: {status}");
     }
     check_ledgers(&world, nodes, sessions, running.http().expect("pages")).await;
@@ -432,7 +416,7 @@ pub(super) async fn check_ledgers(
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let status = get(web, "/api/v1/status").await;
+        let status = get(web, "/api/v1/status");
         // Requests wait, so every slot is given away in the end.
         let slots = &status["slots"]["MAP"];
         if status["pending_notifications"] == 0 && slots["total"] == slots["used"] {
@@ -443,7 +427,7 @@ pub(super) async fn check_ledgers(
     }
     let mut on_nodes: BTreeMap<String, usize> = BTreeMap::new();
     for (handle, ledger) in &ledgers {
-        let detail = get(web, &format!("/api/v1/sessions/{handle}")).await;
+        let detail = get(web, &format!("/api/v1/sessions/{handle}"));
         let ledger = ledger.lock().unwrap();
         assert!(ledger.wrong.is_empty(), "{handle}: {:?}", ledger.wrong);
         let grants = detail["grants"].as_array().unwrap();

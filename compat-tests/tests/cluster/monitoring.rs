@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use compat_tests::PATIENCE;
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::cluster_manager::ClusterManager;
 use compat_tests::task_tracker::node::Home;
@@ -16,8 +17,6 @@ use corona::hadoop::protocols::job_aggregator::CoronaJobAggregatorClient;
 use corona::hadoop::rpc::{ClientOptions, User};
 use corona::hadoop::writables::{Counters, InetAddress, JobStats};
 use serde_json::Value;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Files with alerts, without the ends of their names.
 const PROGRAMS_WITH_ALERTS: &[&str] = &["corona", "corona-proxy-job-tracker"];
@@ -91,7 +90,7 @@ fn prometheus_accepts_the_rules_and_they_fire_when_they_should() {
         }
         match promtool(["check", "rules", &rules]) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return skip("monitoring::prometheus_accepts_the_rules", Missing::Promtool);
+                return skip(Missing::Promtool);
             }
             checked => {
                 let checked = checked.unwrap();

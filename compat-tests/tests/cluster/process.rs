@@ -7,15 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use compat_tests::PATIENCE;
 use compat_tests::corona_program;
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
 use compat_tests::task_tracker::until;
 use corona::wire::calls::{ClusterManager, ClusterManagerCall as Call};
 use corona::wire::client::{Client, ClientOptions};
-
-/// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn cluster_manager(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(corona_program());
@@ -240,7 +238,7 @@ fn on_own_disk(directory: &Path, mount: &str) -> Command {
 #[tokio::test]
 async fn a_full_disk_of_the_journal_ends_the_process_with_one_line() {
     if !may_mount() {
-        return skip("a_full_disk_of_the_journal", Missing::SmallDisks);
+        return skip(Missing::SmallDisks);
     }
     let directory = tempfile::tempdir().unwrap();
     let (mut child, line) = start(&mut on_own_disk(directory.path(), "size=128k"));

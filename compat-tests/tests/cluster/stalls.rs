@@ -2,11 +2,11 @@
 //! meanwhile, and must not take that for the silence of its peers.
 
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use compat_tests::cluster_peers::{Caller, DEFAULT, PATIENCE};
-use compat_tests::start_with;
+use compat_tests::cluster_peers::{Caller, DEFAULT};
 use compat_tests::task_tracker::node::signal;
+use compat_tests::{start_with, until};
 use serde_json::json;
 
 /// Nodes and sessions may be silent for so long.
@@ -34,10 +34,8 @@ fn a_stopped_process_keeps_its_nodes_and_sessions() {
     signal("CONT", manager.process_id());
 
     caller.holds(&handle, 1);
-    let deadline = Instant::now() + PATIENCE;
-    while !manager.log().contains("Nothing was processed for ") {
-        assert!(Instant::now() < deadline, "{}", manager.log());
-        sleep(Duration::from_millis(5));
-    }
+    until("the line in the log", || {
+        manager.log().contains("Nothing was processed for ").then_some(())
+    });
     assert!(!manager.log().contains("Timing out"), "{}", manager.log());
 }

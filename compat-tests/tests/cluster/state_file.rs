@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use compat_tests::cluster_peers::{Caller, DEFAULT, Driver, PATIENCE, ReceivedNotices};
-use compat_tests::{launch, start};
+use compat_tests::cluster_peers::{Caller, DEFAULT, Driver, ReceivedNotices};
+use compat_tests::{launch, start, until};
 use corona::conformance::launch::{Launch, LaunchError, LaunchedManager};
 use corona::wire::calls::ProxyJobTracker;
 use serde_json::{Value as Json, json};
@@ -134,11 +134,7 @@ impl Manager {
 
     /// Waits for a line of the log.
     fn logs(&self, part: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.running.log().contains(part) {
-            assert!(Instant::now() < deadline, "no {part}: {}", self.running.log());
-            sleep(Duration::from_millis(5));
-        }
+        until(part, || self.running.log().contains(part).then_some(()));
     }
 }
 
@@ -271,11 +267,7 @@ fn a_service_recovers_from_a_state_file_once() {
     assert!(new.set_safe_mode(true) && new.persist());
     assert!(world.state_file().exists() && !outdated.exists());
     assert!(new.set_safe_mode(false));
-    let deadline = Instant::now() + PATIENCE;
-    while !outdated.exists() {
-        assert!(Instant::now() < deadline, "the file is set aside");
-        sleep(Duration::from_millis(5));
-    }
+    until("the file that is set aside", || outdated.exists().then_some(()));
     assert!(!world.state_file().exists());
     drop(new);
 

@@ -410,7 +410,7 @@ fn examples(python: &Path) -> PathBuf {
 
 #[test]
 fn jobs_of_mrjob_have_the_results_of_its_inline_runner() {
-    if skipped("jobs_of_mrjob_have_the_results_of_its_inline_runner") {
+    if skipped() {
         return;
     }
     let (python, cluster, home) = (python(), MiniCluster::start(&[]), Home::make());

@@ -179,7 +179,7 @@ fn a_combiner_keeps_keys_of_two_fields() {
 #[test]
 fn a_full_disk_fails_a_job_with_the_reason_and_harms_no_other() {
     if !may_mount() {
-        return skip("a_full_disk_fails_a_job", Missing::SmallDisks);
+        return skip(Missing::SmallDisks);
     }
     let root = tempfile::tempdir().unwrap();
     let disks = ["cluster/node-1/local", "cluster/node-2/local", "full"];

@@ -6,15 +6,13 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compat_tests::serving::{fetch, keep_address};
-use compat_tests::task_tracker::PATIENCE;
 use compat_tests::task_tracker::node::{interruptible, signal};
+pub(super) use compat_tests::until;
 use compat_tests::{corona_program, repository};
 use tempfile::TempDir;
-
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// A cluster that runs, and a directory for jobs.
 pub(super) struct MiniCluster {
@@ -185,17 +183,6 @@ pub(super) fn corona() -> Command {
 
 pub(super) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-pub(super) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} did not come");
-        std::thread::sleep(PAUSE);
-    }
 }
 
 /// What a command of the shell prints, in sorted lines.

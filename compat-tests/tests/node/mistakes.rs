@@ -469,14 +469,13 @@ fn words_in_a_wrong_place_are_explained() {
 /// In a user namespace, where root has no rights beyond the modes of files.
 #[test]
 fn a_journal_that_may_not_be_written_is_named_with_the_user() {
-    const TEST: &str = "a_journal_that_may_not_be_written_is_named_with_the_user";
     let without_rights = || {
         let mut command = Command::new("unshare");
         command.arg("--user");
         command
     };
     if !without_rights().arg("true").output().is_ok_and(|probe| probe.status.success()) {
-        return skip(TEST, Missing::Namespaces);
+        return skip(Missing::Namespaces);
     }
     let root = tempfile::tempdir().unwrap();
     let journal = root.path().join("journal");
@@ -502,7 +501,6 @@ fn a_journal_that_may_not_be_written_is_named_with_the_user() {
 /// On a machine of its own, where the addresses of a cluster that is not configured are free.
 #[test]
 fn without_a_cluster_the_command_that_starts_one_is_named_at_once() {
-    const TEST: &str = "without_a_cluster_the_command_that_starts_one_is_named_at_once";
     let alone = || {
         let mut alone = Command::new("unshare");
         alone.args(["--user", "--map-root-user", "--net", "sh", "-c"]);
@@ -510,7 +508,7 @@ fn without_a_cluster_the_command_that_starts_one_is_named_at_once() {
         alone
     };
     if !alone().arg("true").output().is_ok_and(|probe| probe.status.success()) {
-        return skip(TEST, Missing::Namespaces);
+        return skip(Missing::Namespaces);
     }
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("a.txt"), "a\n").unwrap();

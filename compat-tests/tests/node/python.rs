@@ -36,7 +36,7 @@ fn examples(page: &str) -> impl Iterator<Item = String> {
 
 #[test]
 fn the_wheel_runs_commands_and_jobs() {
-    if skipped("the_wheel_runs_commands_and_jobs") {
+    if skipped() {
         return;
     }
     let cluster = MiniCluster::start(&[]);
@@ -66,7 +66,7 @@ fn the_wheel_runs_commands_and_jobs() {
 
 #[test]
 fn the_package_has_right_types() {
-    if skipped("the_package_has_right_types") {
+    if skipped() {
         return;
     }
     let cache = tempfile::tempdir().unwrap();

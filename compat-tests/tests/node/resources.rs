@@ -16,7 +16,7 @@ struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
     /// Makes one of this size in the root of a hierarchy that has the controller.
-    fn new(test: &str, mib: u64) -> Option<MemoryGroup> {
+    fn new(mib: u64) -> Option<MemoryGroup> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let found = mounts.lines().find_map(|line| {
             let (fields, rest) = line.split_once(" - ")?;
@@ -37,7 +37,7 @@ impl MemoryGroup {
             Some(group)
         });
         if found.is_none() {
-            skip(test, Missing::MemoryController);
+            skip(Missing::MemoryController);
         }
         found
     }
@@ -77,8 +77,7 @@ fn memory_of_nodes(cluster: &MiniCluster) -> Vec<u64> {
 
 #[test]
 fn a_node_in_a_control_group_reports_what_the_group_allows() {
-    let test = "a_node_in_a_control_group_reports_what_the_group_allows";
-    let Some(group) = MemoryGroup::new(test, 3_000) else { return };
+    let Some(group) = MemoryGroup::new(3_000) else { return };
     let root = tempfile::tempdir().unwrap();
     let cluster = MiniCluster::start_by(group.command(), root, &["corona.tt.memory.mb=0"]);
     assert_eq!(memory_of_nodes(&cluster), [3_000, 3_000], "in {}", group.0.display());

@@ -7,31 +7,18 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use compat_tests::serving::fetch;
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::PATIENCE;
 use compat_tests::task_tracker::node::signal;
-use compat_tests::{corona_program, repository};
+use compat_tests::{corona_program, repository, until};
 use tempfile::TempDir;
 
 use crate::mini_cluster::stderr;
 
-const PAUSE: Duration = Duration::from_millis(20);
 /// Ports of a head and its nodes, from its first one on.
 const BLOCK: u16 = 20;
-
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} did not come");
-        std::thread::sleep(PAUSE);
-    }
-}
 
 /// The first of a block of ports that are free on the addresses of a test, and what keeps the block from other
 /// tests. The system gives ports of this range to nobody.
@@ -590,10 +577,7 @@ fn three_machines_in_namespaces_share_one_directory_or_none() {
     let mut probe = Command::new("unshare");
     let probe = probe.args(namespaces).args(["bash", "-c", try_out]).output();
     if !probe.is_ok_and(|probe| probe.status.success()) {
-        return skip(
-            "three_machines_in_namespaces_share_one_directory_or_none",
-            Missing::Namespaces,
-        );
+        return skip(Missing::Namespaces);
     }
     let root = tempfile::tempdir().unwrap();
     let script = repository().join("compat-tests/tests/node/three_machines.sh");

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use compat_tests::corona_program;
 use compat_tests::serving::{fetch, free_address, keep_address};
-use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::PATIENCE;
 use compat_tests::task_tracker::node::signal;
 use compat_tests::zookeeper::ZooKeeper;
@@ -231,8 +230,7 @@ fn property((key, value): &(&str, String)) -> String {
 
 impl Cluster {
     /// Starts all daemons with the first of these programs.
-    fn start(root: TempDir, programs: Vec<Program>) -> Cluster {
-        let zookeeper = ZooKeeper::start();
+    fn start(root: TempDir, zookeeper: ZooKeeper, programs: Vec<Program>) -> Cluster {
         let own = [
             ("corona.cm.journal.image.bytes", "65536".to_owned()),
             ("corona.cm.ha.zookeeper", zookeeper.servers()),
@@ -866,9 +864,10 @@ fn small_job(root: &Path, client: &Program, name: &str) -> Output {
 /// Upgrades a cluster from the first program to the second, and takes it back.
 #[allow(clippy::print_stderr, reason = "the developer of one test sees what it does")]
 fn there_and_back(programs: impl FnOnce(&Path) -> [Program; 2]) {
+    let Some(zookeeper) = ZooKeeper::start() else { return };
     let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let [from, to] = programs(root.path());
-    let mut cluster = Cluster::start(root, vec![from.clone(), to.clone()]);
+    let mut cluster = Cluster::start(root, zookeeper, vec![from.clone(), to.clone()]);
     let root = cluster.root.path().to_owned();
     for name in ["a", "b"] {
         fs::write(root.join("in").join(name), "x\ny\n").expect("an input");
@@ -895,10 +894,6 @@ fn there_and_back(programs: impl FnOnce(&Path) -> [Program; 2]) {
 
 #[test]
 fn a_cluster_is_upgraded_and_taken_back_under_running_jobs() {
-    if !ZooKeeper::is_installed() {
-        let name = "a_cluster_is_upgraded_and_taken_back_under_running_jobs";
-        return skip(name, Missing::ZooKeeper);
-    }
     there_and_back(|directory| [Program::present(directory), Program::raised(directory)]);
 }
 

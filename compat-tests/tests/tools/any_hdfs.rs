@@ -16,6 +16,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use compat_tests::PATIENCE;
 use compat_tests::corona_program;
 use compat_tests::skipping::{Missing, skip};
 use corona::filesystem::{
@@ -27,8 +28,6 @@ use tokio::runtime::Runtime;
 
 /// Bytes of a block: files of some hundred kilobytes have several.
 const BLOCK: usize = 64 << 10;
-/// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A cluster, and a directory on it that only this test uses.
 struct Hdfs {
@@ -140,7 +139,7 @@ fn any_hdfs_small() {
 fn any_hdfs_given() {
     match Hdfs::given() {
         Some(hdfs) => all_cases(&hdfs),
-        None => skip("any_hdfs_given", Missing::Hdfs),
+        None => skip(Missing::Hdfs),
     }
 }
 

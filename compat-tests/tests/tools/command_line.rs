@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use compat_tests::cluster_peers::{Caller, DEFAULT, Driver, PATIENCE, ReceivedNotices};
+use compat_tests::serving::fetch;
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
 use compat_tests::{corona, corona_program, launch, repository, start};
@@ -563,15 +564,8 @@ fn the_status_says_why_administrative_calls_failed() {
 }
 
 fn http_get(address: SocketAddr, path: &str) -> (u16, Value) {
-    use std::io::{Read, Write};
-
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, serde_json::from_str(body).unwrap())
+    let (head, body) = fetch(&address.to_string(), path).unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(&body).unwrap())
 }
 
 #[test]
@@ -808,7 +802,7 @@ fn directories_that_are_needed_are_not_deleted() {
     assert_eq!(rm(plain(), &["--force-root", &uri("home")]), (Some(0), String::new()));
     assert!(!at("other").exists() && !at("home").exists());
     if !may_mount() {
-        return skip("directories_that_are_needed_are_not_deleted", Missing::SmallDisks);
+        return skip(Missing::SmallDisks);
     }
     let mut mounted = in_own_mounts();
     let script = "mount -t tmpfs tmpfs \"$1\" && touch \"$1/x\" && shift && exec \"$@\"";

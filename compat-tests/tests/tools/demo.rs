@@ -2,18 +2,18 @@
 //! nothing behind.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use compat_tests::PATIENCE;
 use compat_tests::corona_program;
+use compat_tests::serving::fetch;
 use serde_json::Value;
 
-/// How long anything may take on a busy machine. On a calm one the whole story takes 12 seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -61,16 +61,9 @@ impl Show {
     }
 
     fn api(&self, path: &str) -> Value {
-        let pages = self.pages();
-        let mut stream = TcpStream::connect(pages).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let host = format!("localhost:{}", pages.port());
-        write!(stream, "GET /api/v1/{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
-            .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
-        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+        let (head, body) = fetch(&self.pages().to_string(), &format!("/api/v1/{path}")).unwrap();
+        assert!(head.contains(" 200 "), "{path}: {head}{body}");
+        serde_json::from_str(&body).unwrap()
     }
 
     /// Takes in the events reported so far.
@@ -111,9 +104,7 @@ impl Show {
 
     /// Ends it as Ctrl-C does, and returns the last line.
     fn stop(mut self, signal: &str) -> Value {
-        let script = format!("kill -s {signal} \"$0\"");
-        let kill = Command::new("sh").args(["-c", &script, &self.child.id().to_string()]).status();
-        assert!(kill.unwrap().success());
+        compat_tests::task_tracker::node::signal(signal, self.child.id());
         let last = std::iter::from_fn(|| self.lines.recv_timeout(PATIENCE).ok()).last();
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "{signal}");
         last.expect("a summary")
@@ -228,7 +219,7 @@ fn it_can_be_operated_like_any_cluster_manager() {
     let pages = show.pages();
     show.stop("TERM");
     assert!(!directory.exists(), "{}", directory.display());
-    assert!(TcpStream::connect(pages).is_err());
+    assert!(std::net::TcpStream::connect(pages).is_err());
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compat_tests::cluster_peers::{Caller, DEFAULT, Driver};
 use compat_tests::task_tracker::node::signal;
-use compat_tests::{corona, repository, start_plain, start_with, with_tls};
+use compat_tests::{PATIENCE, corona, repository, start_plain, start_with, until, with_tls};
 use corona::access::{Identity, Role};
 use corona::conformance::capture::{Ending, Limits, Side, What};
 use corona::conformance::recording::Unrecorded;
@@ -21,9 +21,6 @@ use serde_json::{Value, json};
 
 /// The name of all sessions, which is not to be shown as it is.
 const NAME: &str = "Sleep\u{1b}[2J";
-/// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
@@ -111,23 +108,8 @@ impl Drop for Relay {
 }
 
 fn last_words(mut child: Child) -> Output {
-    let deadline = Instant::now() + PATIENCE;
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() >= deadline {
-            child.kill().unwrap();
-            panic!("it does not end");
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("the end of the program", || child.try_wait().unwrap());
     child.wait_with_output().unwrap()
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// All data of one side of the first connection, and the number of missing bytes.
@@ -397,7 +379,9 @@ fn a_full_disk_ends_the_recording_and_connections_go_on() {
     let relay = Relay::of(&mut command, file.clone());
     let mut client = relay.connect();
     send_and_hear(&mut client, b"before the disk was full");
-    until("the first block is written", || !said(&relay.traffic(), Side::Client).0.is_empty());
+    until("the first block is written", || {
+        (!said(&relay.traffic(), Side::Client).0.is_empty()).then_some(())
+    });
     send_and_hear(&mut client, &noise(4 << 20));
     send_and_hear(&mut client, b"after");
     drop(client);
@@ -433,7 +417,9 @@ fn a_killed_relay_leaves_what_it_had_written() {
     let relay = Relay::start(server(echo), directory.path(), &[]);
     let mut client = relay.connect();
     send_and_hear(&mut client, b"this much is safe");
-    until("a block is written", || said(&relay.traffic(), Side::Server).0.len() == 17);
+    until("a block is written", || {
+        (said(&relay.traffic(), Side::Server).0.len() == 17).then_some(())
+    });
     send_and_hear(&mut client, b"this may be lost");
     let file = relay.file.clone();
     assert_eq!(relay.end("KILL").status, None);

@@ -4,11 +4,9 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use compat_tests::task_tracker::node::signal;
-use compat_tests::{corona, repository, start_recorded};
+use compat_tests::{corona, repository, start_recorded, until};
 use corona::conformance::capture::{ConnectionId, Limits};
 use corona::conformance::conversation::{Conversation, Said};
 use corona::conformance::open;
@@ -19,9 +17,6 @@ use serde_json::Value as Json;
 
 use super::record::Relay;
 
-/// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 fn fixture(name: &str) -> PathBuf {
     repository().join("fixtures/recordings").join(name)
 }
@@ -31,14 +26,6 @@ fn told(words: &[&str], directory: &Path) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = corona(words).current_dir(directory).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (status.code(), text(stdout), text(stderr))
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A recording of the connections of a fixture, with its messages as `edit` leaves them.
@@ -297,11 +284,11 @@ fn a_stopped_replay_leaves_nobody_behind() {
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
         text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
-    until("the cluster manager is started", || !children().is_empty());
+    until("the cluster manager is started", || (!children().is_empty()).then_some(()));
     let started = children();
     // The signal is handled once the play has begun, and would end it anyhow before.
     signal("TERM", id);
-    until("the replay ends", || replay.try_wait().unwrap().is_some());
+    until("the replay ends", || (replay.try_wait().unwrap().is_some()).then_some(()));
     let runs = |process: &String| Path::new("/proc").join(process).exists();
-    until("the cluster manager ends", || !started.iter().any(runs));
+    until("the cluster manager ends", || (!started.iter().any(runs)).then_some(()));
 }

@@ -30,7 +30,7 @@ const POOLS_XML: &str = r#"<configuration>
 
 #[test]
 fn python_goes_through_whole_sessions() {
-    if skipped("python_goes_through_whole_sessions") {
+    if skipped() {
         return;
     }
     let generated = tempfile::tempdir().unwrap();
@@ -41,7 +41,7 @@ fn python_goes_through_whole_sessions() {
 
 #[test]
 fn java_goes_through_whole_sessions() {
-    if skipped("java_goes_through_whole_sessions") {
+    if skipped() {
         return;
     }
     let generated = tempfile::tempdir().unwrap();

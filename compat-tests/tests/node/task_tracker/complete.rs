@@ -62,8 +62,7 @@ pub(super) async fn until_idle(world: &TestNode, job_tracker: &JobTracker) {
 
 #[test]
 fn tasks_of_a_job_share_a_process_of_java() {
-    let test = "tasks_of_a_job_share_a_process_of_java";
-    let Some(classes) = own_classes(test) else { return };
+    let Some(classes) = own_classes() else { return };
     block_on(async {
         let world = world(&classes.display().to_string()).await;
         let (job_tracker, job) = session(&world, "").await;
@@ -96,8 +95,7 @@ fn tasks_of_a_job_share_a_process_of_java() {
 
 #[test]
 fn a_process_of_java_ends_after_as_many_tasks_as_its_job_wants_or_when_none_come() {
-    let test = "a_process_of_java_ends_after_as_many_tasks_as_its_job_wants_or_when_none_come";
-    let Some(classes) = own_classes(test) else { return };
+    let Some(classes) = own_classes() else { return };
     block_on(async {
         let idle = ("corona.tt.jvm.idle.ms", "10000");
         let world = world_with(&classes.display().to_string(), &[idle]).await;
@@ -265,8 +263,7 @@ impl TestNode {
 
 #[test]
 fn profiled_tasks_of_java_have_the_option_of_their_job() {
-    let test = "profiled_tasks_of_java_have_the_option_of_their_job";
-    let Some(classes) = own_classes(test) else { return };
+    let Some(classes) = own_classes() else { return };
     block_on(async {
         let world = world(&classes.display().to_string()).await;
         let (job_tracker, job) = session(&world, "").await;
@@ -304,8 +301,7 @@ fn jar(classes: &Path, jar: &Path) {
 
 #[test]
 fn tasks_of_java_start_with_an_archive_of_the_classes_of_the_install() {
-    let test = "tasks_of_java_start_with_an_archive_of_the_classes_of_the_install";
-    let Some(classes) = own_classes(test) else { return };
+    let Some(classes) = own_classes() else { return };
     block_on(async {
         let install = tempfile::tempdir().unwrap();
         let file = install.path().join("child.jar");
@@ -386,8 +382,7 @@ async fn archived(http: SocketAddr) {
 fn measured_starts_of_java_with_and_without_an_archive() {
     const MAPS: i32 = 21;
 
-    let test = "measured_starts_of_java_with_and_without_an_archive";
-    let Some(classes) = own_classes(test) else { return };
+    let Some(classes) = own_classes() else { return };
     block_on(async {
         let install = tempfile::tempdir().unwrap();
         let file = install.path().join("child.jar");
@@ -431,7 +426,7 @@ fn cgroup(test: &str) -> Option<PathBuf> {
     let made = mount.map(|mount| mount.join(format!("corona-test-{}-{test}", std::process::id())));
     let made = made.filter(|dir| fs::create_dir(dir).is_ok());
     if made.is_none() {
-        skip(test, Missing::Cgroups);
+        skip(Missing::Cgroups);
     }
     made
 }
@@ -489,7 +484,7 @@ fn the_kernel_ends_a_task_that_takes_more_memory_than_its_job_allows() {
     let offered = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
     if !offered.split_whitespace().any(|name| name == "memory") {
         remove_groups(&root);
-        return skip(test, Missing::MemoryController);
+        return skip(Missing::MemoryController);
     }
     block_on(async {
         let shown = root.display().to_string();

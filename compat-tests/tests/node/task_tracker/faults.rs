@@ -304,7 +304,7 @@ fn left_on_disks(world: &TestNode) -> Vec<String> {
 fn a_full_disk_fails_tasks_with_the_reason_and_is_used_again_when_it_has_room() {
     block_on(async {
         let Some(world) = TestNode::on_small_disks(4 << 20).await else {
-            return skip("a_full_disk_fails_tasks_with_the_reason", Missing::SmallDisks);
+            return skip(Missing::SmallDisks);
         };
         let disks = world.home.local_dirs();
         let fillers: Vec<_> =

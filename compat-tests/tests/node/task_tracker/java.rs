@@ -66,8 +66,8 @@ async fn run(job_tracker: &JobTracker, tasks: &[&Task], compared: &mut usize) {
 }
 
 /// The classes of our own child; nothing where clients in Java are left out.
-pub(super) fn own_classes(test: &str) -> Option<PathBuf> {
-    if clients::skipped(test) {
+pub(super) fn own_classes() -> Option<PathBuf> {
+    if clients::skipped() {
         return None;
     }
     Some(clients::java_child())
@@ -103,7 +103,7 @@ pub(super) async fn session(world: &TestNode, act: &str) -> (JobTracker, Job) {
 fn java_children_run_a_recorded_job() {
     let class_path = match env::var(CLASS_PATH) {
         Ok(class_path) => class_path,
-        Err(_) => match own_classes("java_children_run_a_recorded_job") {
+        Err(_) => match own_classes() {
             Some(classes) => classes.display().to_string(),
             None => return,
         },
@@ -153,7 +153,7 @@ fn default_library_path() -> String {
 
 #[test]
 fn java_tasks_get_what_a_java_task_tracker_gives_them() {
-    let Some(classes) = own_classes("java_tasks_get_what_a_java_task_tracker_gives_them") else {
+    let Some(classes) = own_classes() else {
         return;
     };
     block_on(async {
@@ -203,7 +203,7 @@ fn java_tasks_get_what_a_java_task_tracker_gives_them() {
 
 #[test]
 fn an_exception_of_a_java_task_is_all_that_is_reported() {
-    let Some(classes) = own_classes("an_exception_of_a_java_task_is_all_that_is_reported") else {
+    let Some(classes) = own_classes() else {
         return;
     };
     block_on(async {
@@ -230,7 +230,7 @@ fn an_exception_of_a_java_task_is_all_that_is_reported() {
 
 #[test]
 fn merge_files_of_a_java_task_are_deleted_with_it() {
-    let Some(classes) = own_classes("merge_files_of_a_java_task_are_deleted_with_it") else {
+    let Some(classes) = own_classes() else {
         return;
     };
     block_on(async {

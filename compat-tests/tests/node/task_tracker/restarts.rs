@@ -213,8 +213,7 @@ fn a_restart_in_place_runs_the_program_that_was_put_in_place_of_the_old_one() {
 
 #[test]
 fn a_process_of_java_takes_tasks_before_and_after_a_restart_in_place() {
-    let test = "a_process_of_java_takes_tasks_before_and_after_a_restart_in_place";
-    let Some(classes) = own_classes(test) else { return };
+    let Some(classes) = own_classes() else { return };
     block_on(async {
         let mut world = java::world(&classes.display().to_string()).await;
         let (job_tracker, job) = java::session(&world, "").await;

@@ -1,14 +1,12 @@
 //! The programs of these tests: a shadow, and a cluster manager to shadow.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use compat_tests::corona_program;
-
-/// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+use compat_tests::serving::fetch;
+use compat_tests::task_tracker::node::signal;
+use compat_tests::{corona_program, until};
 
 /// A shadow. It is ended when this is dropped.
 pub(crate) struct Shadow {
@@ -42,16 +40,11 @@ impl Shadow {
 
     /// Status and summary.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let script = format!("kill -s TERM {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+        signal("TERM", self.child.id());
         let mut summary = String::new();
         self.out.read_to_string(&mut summary).unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "the shadow ends");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        (self.child.wait().unwrap().code(), summary)
+        let status = until("the end of the shadow", || self.child.try_wait().unwrap());
+        (status.code(), summary)
     }
 }
 
@@ -72,17 +65,8 @@ pub(crate) fn counts(summary: &str, method: &str) -> [u64; 4] {
 
 /// Waits until a page has both texts.
 pub(crate) fn until_it_shows(http: SocketAddr, path: &str, one: &str, other: &str) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let mut stream = std::net::TcpStream::connect(http).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        if answer.contains(one) && answer.contains(other) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "no {one} and {other} in {answer}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until(&format!("{one} and {other} at {path}"), || {
+        let (_, page) = fetch(&http.to_string(), path)?;
+        (page.contains(one) && page.contains(other)).then_some(())
+    });
 }
