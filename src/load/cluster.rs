@@ -54,25 +54,11 @@ impl LoadedCluster {
 
     /// The contents of a node's heartbeat.
     pub(super) fn info(&self, number: u32) -> ClusterNodeInfo {
-        // More than any cluster manager keeps in reserve.
-        let specs = ComputeSpecs {
-            num_cpus: self.cpus,
-            network_m_bps: Some(1_000),
-            memory_m_b: Some(256 << 10),
-            disk_g_b: Some(10_000),
-        };
         let host = host(number);
         let service = format!("{host}:{SERVICE_PORT}");
-        let services = [ResourceType::MAP, ResourceType::REDUCE];
-        ClusterNodeInfo {
-            name: name(number),
-            address: InetAddress { host, port: NODE_PORT.into() },
-            total: specs.clone(),
-            free: Some(specs),
-            resource_infos: Some(services.map(|kind| (kind, service.clone())).into()),
-            ended: None,
-            program: None,
-        }
+        let services =
+            [ResourceType::MAP, ResourceType::REDUCE].map(|kind| (kind, service.clone()));
+        node_info(name(number), host, self.cpus, services)
     }
 
     /// The node that a grant names: its number, or [`FOREIGN`]. An error names the fault of the
@@ -187,6 +173,20 @@ fn name(number: u32) -> String {
 pub(super) fn host(number: u32) -> String {
     let [_, a, b, c] = number.to_be_bytes();
     format!("10.{a}.{b}.{c}")
+}
+
+/// The heartbeat of a node that offers these services.
+pub(super) fn node_info(
+    name: String,
+    host: String,
+    cpus: i16,
+    services: impl IntoIterator<Item = (ResourceType, String)>,
+) -> ClusterNodeInfo {
+    // More than any cluster manager keeps in reserve.
+    let specs = ComputeSpecs::new(cpus, 1_000, 256 << 10, 10_000);
+    let address = InetAddress { host, port: NODE_PORT.into() };
+    let services = services.into_iter().collect();
+    ClusterNodeInfo::new(name, address, specs.clone(), specs, Some(services), None, None)
 }
 
 fn is_host(host: &str, number: u32) -> bool {

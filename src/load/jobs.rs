@@ -23,15 +23,14 @@ use corona_hadoop::writables::{
 use corona_net::{ListenOn, listen};
 use corona_wire::calls::{ClusterManager, ClusterManagerCall as Call};
 use corona_wire::client::{Client, ClientOptions as ManagerOptions};
-use corona_wire::generated::{
-    ClusterNodeInfo, ComputeSpecs, InetAddress as NodeAddress, ResourceType,
-};
+use corona_wire::generated::{ClusterNodeInfo, ResourceType};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::cluster::{host, node_info};
 use super::job_trackers::{JobTrackers, JobTrackersPlan};
 use super::machine::{ProcessUse, allow_connections};
 
@@ -302,7 +301,7 @@ fn start_node(
         .map_err(|error| JobsError::System("listen", error))?;
     let address =
         listener.local_addr().map_err(|error| JobsError::System("listen", error))?.to_string();
-    let host = super::cluster::host(number);
+    let host = host(number);
     let name = format!("tracker_jobs{number}:{address}");
     let (reports, waiting) = mpsc::channel(MAX_REPORTS);
     let node = Node { shared: shared.clone(), reports };
@@ -321,26 +320,13 @@ fn start_node(
         tokio::spawn(server.run(stop.clone()));
         tokio::spawn(reporter);
     }
-    let specs = ComputeSpecs {
-        num_cpus: shared.plan.cpus,
-        network_m_bps: Some(1_000),
-        memory_m_b: Some(256 << 10),
-        disk_g_b: Some(10_000),
-    };
     let mut services = vec![ResourceType::MAP, ResourceType::REDUCE];
     // A job tracker on a node that is lost would be lost with it.
     if shared.plan.job_trackers.is_some() && !may_be_lost {
         services.push(ResourceType::JOBTRACKER);
     }
-    Ok(ClusterNodeInfo {
-        name,
-        address: NodeAddress { host, port: 50_060 },
-        total: specs.clone(),
-        free: Some(specs),
-        resource_infos: Some(services.into_iter().map(|kind| (kind, address.clone())).collect()),
-        ended: None,
-        program: None,
-    })
+    let services = services.into_iter().map(|kind| (kind, address.clone()));
+    Ok(node_info(name, host, shared.plan.cpus, services))
 }
 
 /// Does the work of a node until that is lost.

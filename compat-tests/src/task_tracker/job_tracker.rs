@@ -53,8 +53,6 @@ pub struct JobTrackerState {
     pub errors: Vec<String>,
     /// How often it was asked for its build.
     pub build_versions: usize,
-    /// The build that it reports; [`BUILD`] if none is set.
-    pub build: Option<String>,
     /// How often heartbeats are wanted.
     pub interval: Option<Duration>,
     /// So many of the next heartbeats are answered with an error.
@@ -109,18 +107,7 @@ impl JobTracker {
     pub async fn submit(&self, actions: Vec<Action>) {
         let session = Some(self.session.clone());
         let with_session = |action| TaskTrackerAction { session: session.clone(), action };
-        self.send(actions.into_iter().map(with_session).collect()).await;
-    }
-
-    /// Sends an action without a session.
-    ///
-    /// # Panics
-    /// When the task tracker does not take it.
-    pub async fn submit_without_session(&self, action: Action) {
-        self.send(vec![TaskTrackerAction { session: None, action }]).await;
-    }
-
-    async fn send(&self, actions: Vec<TaskTrackerAction>) {
+        let actions = actions.into_iter().map(with_session).collect();
         let mut client = self.actions.lock().await;
         let client = client.as_mut().expect("the task tracker is known");
         client.submit_actions(Some(actions)).await.expect("the task tracker takes actions");
@@ -276,9 +263,8 @@ impl InterTracker for JobTrackerCore {
     }
 
     async fn get_build_version(&self, _caller: &Caller) -> Result<String, Fault> {
-        let mut state = self.state();
-        state.build_versions += 1;
-        Ok(state.build.clone().unwrap_or_else(|| BUILD.to_owned()))
+        self.state().build_versions += 1;
+        Ok(BUILD.to_owned())
     }
 
     async fn get_task_completion_events(

@@ -20,23 +20,20 @@ use corona::wire::calls::{ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerR
 use corona::wire::server::Answer;
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
-use super::{SOON, block_on, next, until};
+use super::{block_on, next};
 
 /// The built program with nodes, and a proxy job tracker that has nothing but its flag.
 struct Cluster {
     launch: Launch,
     manager: LaunchedManager,
     proxy: SocketAddr,
-    flag: Arc<AtomicBool>,
     _stop: watch::Sender<bool>,
 }
 
 impl Cluster {
     fn start(conf_dir: Option<PathBuf>, settings: &[(&str, &str)]) -> Cluster {
-        let flag = Arc::new(AtomicBool::new(false));
-        let (proxy, stop) = proxy_job_tracker(flag.clone());
+        let (proxy, stop) = proxy_job_tracker();
         let proxy_setting = [("corona.proxy.job.tracker.thriftaddr", &*proxy.to_string())];
         let mut launch = launch(&[&proxy_setting, settings].concat());
         if let Some(conf_dir) = &conf_dir {
@@ -46,12 +43,12 @@ impl Cluster {
         }
         launch.conf_dir = conf_dir;
         let manager = start(&launch);
-        Cluster { launch, manager, proxy, flag, _stop: stop }
+        Cluster { launch, manager, proxy, _stop: stop }
     }
 
     /// Starts the program again at the same address, with these arguments besides the old ones.
     fn restart(self, arguments: &[&str]) -> Cluster {
-        let Cluster { mut launch, manager, proxy, flag, _stop } = self;
+        let Cluster { mut launch, manager, proxy, _stop } = self;
         let address = format!("localhost:{}", manager.thrift().port());
         let thrift = manager.thrift();
         drop(manager);
@@ -59,7 +56,7 @@ impl Cluster {
         launch.overrides.push(("cm.server.address".into(), address));
         launch.arguments = arguments.iter().map(Into::into).collect();
         let manager = start(&launch);
-        Cluster { launch, manager, proxy, flag, _stop }
+        Cluster { launch, manager, proxy, _stop }
     }
 
     /// A node with this many CPUs that heartbeats until it is dropped.
@@ -94,7 +91,8 @@ impl Cluster {
     }
 }
 
-fn proxy_job_tracker(flag: Arc<AtomicBool>) -> (SocketAddr, watch::Sender<bool>) {
+fn proxy_job_tracker() -> (SocketAddr, watch::Sender<bool>) {
+    let flag = Arc::new(AtomicBool::new(false));
     serve::<ProxyJobTracker>(move |_, call| {
         let reply = match call {
             ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag: set } => {
@@ -146,25 +144,6 @@ fn a_session_gets_slots_near_its_hosts_and_gives_them_back() {
 }
 
 #[test]
-fn a_dead_node_is_survived() {
-    block_on(async {
-        let cluster = Cluster::start(None, &[("cm.node.expiryinterval", "1500")]);
-        let doomed = cluster.node("n1", "10.0.0.1", 1);
-        let (driver, mut events) = cluster.session().await;
-        driver.request(maps(1)).unwrap();
-        take(&mut events, 1).await;
-        let _survivor = cluster.node("n2", "10.0.0.2", 1);
-        drop(doomed);
-        let Event::DeadNode { node, lost } = next(&mut events).await else { panic!() };
-        assert_eq!((&*node, lost.len()), ("n1", 1));
-        driver.replace(&lost).unwrap();
-        assert_eq!(take(&mut events, 1).await, [(2, "n2".to_owned())].into());
-        until("the lost slot is released", || driver.snapshot().standing(1).is_none()).await;
-        assert_eq!(driver.snapshot().totals.died, 1);
-    });
-}
-
-#[test]
 fn preemption_is_survived() {
     block_on(async {
         let conf_dir = repository().join("fixtures/config/preempt");
@@ -196,40 +175,6 @@ fn preemption_is_survived() {
 }
 
 #[test]
-fn a_killed_session_ends() {
-    block_on(async {
-        let cluster = Cluster::start(None, &[]);
-        let (driver, mut events) = cluster.session().await;
-        let id = driver.handle().to_string();
-        cluster.calls().call("killSession", &json!({ "sessionId": id }));
-        let Event::Ended(ending) = next(&mut events).await else { panic!() };
-        assert!(matches!(&*ending, Ending::Gone { handle } if handle == driver.handle()));
-    });
-}
-
-#[test]
-fn safe_mode_is_waited_out() {
-    block_on(async {
-        let cluster = Cluster::start(None, &[]);
-        let _node = cluster.node("n1", "10.0.0.1", 2);
-        let (driver, mut events) = cluster.session().await;
-        driver.request(maps(1)).unwrap();
-        take(&mut events, 1).await;
-        cluster.set_safe_mode(true);
-        driver.request(maps(1)).unwrap();
-        let start = tokio::spawn(SessionDriver::start(cluster.options()));
-        sleep(Duration::from_millis(300)).await;
-        assert!(!start.is_finished());
-        assert_eq!(driver.traffic().waiting_calls, 1);
-        cluster.set_safe_mode(false);
-        assert_eq!(take(&mut events, 1).await, [(2, "n1".to_owned())].into());
-        let started = tokio::time::timeout(SOON, start).await.expect("it starts in time");
-        started.unwrap().expect("the other session starts");
-        assert_eq!(driver.traffic().failed_attempts, 0);
-    });
-}
-
-#[test]
 fn an_upgrade_is_survived() {
     block_on(async {
         let scratch = tempfile::tempdir().expect("a directory for the state file");
@@ -250,19 +195,5 @@ fn an_upgrade_is_survived() {
         assert_eq!(driver.traffic().failed_attempts, 0);
         let ending = driver.end(SessionStatus::Successful).await;
         assert!(matches!(*ending, Ending::Ended(_)), "{ending}");
-    });
-}
-
-#[test]
-fn a_manager_that_lost_its_state_ends_its_sessions() {
-    block_on(async {
-        let cluster = Cluster::start(None, &[]);
-        let (driver, mut events) = cluster.session().await;
-        // It goes down on purpose, and none of its state is kept.
-        cluster.flag.store(true, Ordering::SeqCst);
-        let cluster = cluster.restart(&[]);
-        cluster.flag.store(false, Ordering::SeqCst);
-        let Event::Ended(ending) = next(&mut events).await else { panic!() };
-        assert!(matches!(&*ending, Ending::Gone { handle } if handle == driver.handle()));
     });
 }

@@ -3,7 +3,7 @@
 use compat_tests::task_tracker::node::runs;
 use compat_tests::task_tracker::steps::TaskRole;
 use compat_tests::task_tracker::{PATIENCE, until};
-use corona::hadoop::writables::{Action, TaskState};
+use corona::hadoop::writables::TaskState;
 use corona::wire::calls::{CoronaTaskTracker, CoronaTaskTrackerCall};
 use corona::wire::client::{Client, ClientOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -147,46 +147,6 @@ fn a_purged_session_leaves_nothing_and_others_go_on() {
 }
 
 #[test]
-fn actions_of_a_blacklisted_session_and_of_none_are_ignored() {
-    block_on(async {
-        let world = TestNode::new().await;
-        let (listed, listed_job) = world.session().await;
-        let (other, other_job) = world.session().await;
-        listed_job.write().unwrap();
-        other_job.write().unwrap();
-        let handle = listed.session().handle.clone();
-        callback(&world, CoronaTaskTrackerCall::BlacklistSession { handle }).await;
-        listed.launch([listed_job.task(&listed_job.map(0))]).await;
-        other
-            .submit_without_session(Action::Launch(Box::new(other_job.task(&other_job.map(0)))))
-            .await;
-        other.launch([other_job.task(&other_job.map(1))]).await;
-        other.ended(&other_job.map(1), 1).await;
-        assert_eq!(listed_job.notes().all(), []);
-        assert_eq!(other_job.notes().of(&other_job.map(0).to_string(), "started").len(), 0);
-        world.end_last_job(&other, &other_job).await;
-    });
-}
-
-#[test]
-fn a_task_is_launched_once() {
-    block_on(async {
-        let world = TestNode::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,wait,done");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map), job.task(&map)]).await;
-        note(&job, &map, "waits").await;
-        job_tracker.launch([job.task(&map)]).await;
-        job.notes().let_go(&map.to_string()).unwrap();
-        assert_eq!(job_tracker.ended(&map, 1).await.state, TaskState::Succeeded);
-        world.end_last_job(&job_tracker, &job).await;
-        assert_eq!(job.notes().of(&map.to_string(), "started").len(), 1);
-    });
-}
-
-#[test]
 fn a_session_whose_job_tracker_has_gone_is_purged() {
     block_on(async {
         let world = TestNode::with(&[("corona.jobtracker.connect.timeout.msec", "300")]).await;
@@ -217,21 +177,5 @@ fn a_job_tracker_that_fails_for_a_while_is_told_all_in_the_end() {
         note(&job, &second, "waits").await;
         job_tracker.state().failing_heartbeats = usize::MAX;
         world.home.nothing_left().await;
-    });
-}
-
-#[test]
-fn a_job_tracker_of_another_build_gets_only_that_report() {
-    block_on(async {
-        let world = TestNode::new().await;
-        let (job_tracker, job) = world.session().await;
-        job_tracker.state().build = Some("another".to_owned());
-        job.write().unwrap();
-        job_tracker.launch([job.task(&job.map(0))]).await;
-        let error = until("an error", || job_tracker.state().errors.first().cloned()).await;
-        assert!(error.contains("another"), "{error}");
-        note(&job, &job.map(0), "done").await;
-        assert_eq!(job_tracker.state().heartbeats.len(), 0);
-        world.end_last_job(&job_tracker, &job).await;
     });
 }
