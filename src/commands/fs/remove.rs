@@ -69,11 +69,11 @@ impl Shell {
                     output.say(&format!("Kept: {path}"))?;
                     continue;
                 }
-                Fate::Deletion { .. } => match files.delete(path, how.recursive).await {
-                    Ok(true) => Ok("Deleted"),
-                    Ok(false) => Err(FsError::not_found("delete", path)),
-                    Err(error) => Err(error),
-                },
+                Fate::Deletion { .. } => {
+                    let deleted = files.delete(path, how.recursive).await;
+                    let Some(deleted) = judged(deleted, path, how.force) else { continue };
+                    deleted.map(|()| "Deleted")
+                }
             };
             if let Some(what) = output.reported(removed) {
                 output.say(&format!("{what}: {path}"))?;
@@ -157,6 +157,21 @@ impl Shell {
     }
 }
 
+/// What a deletion came to. None if somebody else has deleted the path meanwhile, and that is no failure.
+fn judged(
+    deleted: Result<bool, FsError>,
+    path: &FsPath,
+    force: bool,
+) -> Option<Result<(), FsError>> {
+    let gone = match deleted {
+        Ok(true) => return Some(Ok(())),
+        Ok(false) => FsError::not_found("delete", path),
+        Err(error) if error.kind == ErrorKind::NotFound => error,
+        Err(error) => return Some(Err(error)),
+    };
+    (!force).then_some(Err(gone))
+}
+
 /// Where sources are moved to.
 #[derive(Clone, Copy)]
 struct Target<'a> {
@@ -221,4 +236,20 @@ pub(super) async fn move_to_trash(files: &dyn FileSystem, path: &FsPath) -> Resu
         Some(_) => directory.join(&format!("{}{}", path.name(), Timestamp::now().as_millisecond())),
     };
     files.rename(path, &target).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_somebody_else_deletes_meanwhile_is_no_failure_with_force() {
+        let path: FsPath = FsPath::parse("file:///a").unwrap();
+        for force in [true, false] {
+            for gone in [Ok(false), Err(FsError::not_found("delete", &path))] {
+                assert_eq!(judged(gone, &path, force).is_none(), force);
+            }
+        }
+        assert!(judged(Ok(true), &path, true).is_some_and(|judged| judged.is_ok()));
+    }
 }
