@@ -2,27 +2,15 @@
 //!
 //! Wiring only: which seeds, on how many threads, and how the result is shown.
 
-use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use corona_job_simulation::{self as job_simulation, Failure, History, Summary};
 use serde::Serialize;
 
+use super::seeds::Seeds;
 use corona_terminal::console::{Console, TextForm};
-
-/// Which runs.
-pub(crate) struct Seeds {
-    /// The first one.
-    pub(crate) first: u64,
-    /// How many.
-    pub(crate) count: u64,
-    /// How many at a time; one for each processor if absent.
-    pub(crate) threads: Option<NonZeroUsize>,
-}
 
 /// Runs the seeds and prints the result.
 ///
@@ -35,7 +23,7 @@ pub(crate) fn run(
     console: &mut Console<'_>,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
-    match run_all(seeds) {
+    match seeds.run_all(job_simulation::run, Summary::add) {
         Ok(summary) => {
             let report = Report::of(seeds, &summary, started.elapsed());
             match form {
@@ -45,36 +33,6 @@ pub(crate) fn run(
         }
         Err(failure) => fail(&failure, save, form, console),
     }
-}
-
-/// Runs all seeds. If several fail, the smallest is reported, whatever the number of threads.
-fn run_all(seeds: &Seeds) -> Result<Summary, Box<Failure>> {
-    let next = AtomicU64::new(0);
-    let total = Mutex::new(Ok::<Summary, Box<Failure>>(Summary::default()));
-    let total_now = || total.lock().unwrap_or_else(PoisonError::into_inner);
-    let work = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= seeds.count || total_now().is_err() {
-                return;
-            }
-            let result = job_simulation::run(seeds.first.wrapping_add(number));
-            match (&mut *total_now(), result) {
-                (Ok(total), Ok(summary)) => total.add(summary),
-                (Err(known), Err(failure)) if failure.seed < known.seed => *known = failure,
-                (total @ Ok(_), Err(failure)) => *total = Err(failure),
-                (Err(_), _) => {}
-            }
-        }
-    };
-    let threads = seeds.threads.or_else(|| std::thread::available_parallelism().ok());
-    let most = usize::try_from(seeds.count).unwrap_or(usize::MAX);
-    std::thread::scope(|scope| {
-        for _ in 0..threads.map_or(1, NonZeroUsize::get).min(most) {
-            scope.spawn(work);
-        }
-    });
-    total.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The result of runs in which everything held.
@@ -221,6 +179,8 @@ fn history_text(histories: &[History]) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use super::*;
 
     fn print(save: Option<&Path>, form: TextForm, failure: Option<&Failure>) -> (String, bool) {

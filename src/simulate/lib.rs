@@ -3,6 +3,7 @@
 //! Wiring only: which seeds, on how many threads, and how the result is shown.
 
 mod jobs;
+mod seeds;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +11,6 @@ use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -18,6 +18,7 @@ use clap::Args;
 use corona_simulation::{self as simulation, Digest, Failure, History, Plan, Summary};
 use serde::Serialize;
 
+use self::seeds::Seeds;
 use corona_terminal::console::{Console, FormArguments, TextForm};
 use corona_terminal::counted;
 use corona_terminal::progress::{bar, write_stderr};
@@ -111,7 +112,7 @@ pub fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<()
     let form = arguments.form.output;
     if arguments.with_jobs {
         let Arguments { seed: first, seeds: count, jobs: threads, .. } = arguments;
-        let seeds = jobs::Seeds { first, count, threads };
+        let seeds = Seeds { first, count, threads };
         return jobs::run(&seeds, arguments.save.as_deref(), form, console);
     }
     if let Some(file) = &arguments.replay {
@@ -269,50 +270,26 @@ impl Report {
     }
 }
 
-/// Runs all seeds. Of several that fail the smallest is given, whatever the number of threads.
+/// Runs all seeds.
 fn run_all(arguments: &Arguments) -> Result<Total, Box<Failure>> {
     let Arguments { seed, seeds, steps, trees, resources, .. } = *arguments;
     let progress = Progress::new(seeds);
-    let next = AtomicU64::new(0);
-    let total = Mutex::new(Ok::<Total, Box<Failure>>(Total::default()));
-    let total_now = || total.lock().unwrap_or_else(PoisonError::into_inner);
-    let work = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= seeds || total_now().is_err() {
-                return;
-            }
-            let plan =
-                Plan { seed: seed.wrapping_add(number), steps, restarts: false, trees, resources };
-            let result = match arguments.wants_digests() {
-                true => simulation::run_with_digest(plan).map(|(sum, digest)| (sum, Some(digest))),
-                false => simulation::run(plan).map(|summary| (summary, None)),
-            };
-            let mut total = total_now();
-            match (&mut *total, result) {
-                (Ok(total), Ok((summary, digest))) => {
-                    total.summary.add(summary);
-                    total.digests.extend(digest.map(|digest| (plan.seed, digest)));
-                }
-                (Err(known), Err(failure)) if failure.plan.seed < known.plan.seed => {
-                    *known = failure;
-                }
-                (total @ Ok(_), Err(failure)) => *total = Err(failure),
-                (Err(_), _) => {}
-            }
-            drop(total);
-            progress.advance();
-        }
+    let run = |seed| {
+        let plan = Plan { seed, steps, restarts: false, trees, resources };
+        let result = match arguments.wants_digests() {
+            true => simulation::run_with_digest(plan).map(|(sum, digest)| (sum, Some(digest))),
+            false => simulation::run(plan).map(|summary| (summary, None)),
+        };
+        progress.advance();
+        result.map(|(summary, digest)| (seed, summary, digest))
     };
-    let jobs = arguments.jobs.or_else(|| std::thread::available_parallelism().ok());
-    let jobs = jobs.map_or(1, NonZeroUsize::get).min(usize::try_from(seeds).unwrap_or(usize::MAX));
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(work);
-        }
-    });
+    let add = |total: &mut Total, (seed, summary, digest): (u64, Summary, Option<Digest>)| {
+        total.summary.add(summary);
+        total.digests.extend(digest.map(|digest| (seed, digest)));
+    };
+    let total = Seeds { first: seed, count: seeds, threads: arguments.jobs }.run_all(run, add);
     progress.clear();
-    total.into_inner().unwrap_or_else(PoisonError::into_inner)
+    total
 }
 
 fn summary_text(arguments: &Arguments, summary: &Summary, took: Duration) -> String {
