@@ -28,23 +28,30 @@ pub enum Head {
     Number(&'static str),
 }
 
-/// The frame of a table of few rows, which scrolls within its page. The heading above it has the id `NAME-title`.
-pub fn framed(name: &str, id: &str, heads: &[Head], rows: &Markup) -> Markup {
+/// A table of few rows, which stay in their order.
+pub fn simple_table(id: Option<&str>, heads: &[Head], rows: &Markup) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-labelledby=(format!("{name}-title")) {
-            table.rows #(id) {
-                thead {
-                    tr {
-                        @for head in heads {
-                            @match head {
-                                Head::Text(title) => th scope="col" { (title) },
-                                Head::Number(title) => th.n scope="col" { (title) },
-                            }
+        table.rows id=[id] {
+            thead {
+                tr {
+                    @for head in heads {
+                        @match head {
+                            Head::Text(title) => th scope="col" { (title) },
+                            Head::Number(title) => th.n scope="col" { (title) },
                         }
                     }
                 }
-                tbody { (rows) }
             }
+            tbody { (rows) }
+        }
+    }
+}
+
+/// The same in a frame, which scrolls within its page. The heading above it has the id `NAME-title`.
+pub fn framed(name: &str, id: &str, heads: &[Head], rows: &Markup) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-labelledby=(format!("{name}-title")) {
+            (simple_table(Some(id), heads, rows))
         }
     }
 }

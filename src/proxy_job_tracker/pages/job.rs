@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use corona_mapreduce::history::TaskRole;
 use corona_mapreduce::{Counters, HistoryAttempt, JobHistory, JobState, PartState, TaskKey};
 use corona_model::types::{Millis, ResourceType, Span};
+use corona_web::table::Head::{Number, Text};
+use corona_web::table::simple_table;
 use corona_web::units::{Count, Name, Time, bar};
 use maud::{Markup, html};
 
@@ -137,37 +139,32 @@ fn kinds(view: &View<'_>) -> Markup {
     let history = &view.contents.history;
     html! {
         div.scroll {
-            table.rows #kinds {
-                thead {
+            (simple_table(Some("kinds"), &[
+                Text("Kind"), Number("Tasks"), Number("Attempts"), Number("Successful"), Number("Failed"),
+                Number("Killed"), Text("Start"), Text("Finish"),
+            ], &html! {
+                @for (role, name) in ROLES {
+                    @let counts = counts(history, role);
+                    @let link = |status: &str| view.link(
+                        &format!("/tasks?taskType={}&status={status}", role.name()),
+                    );
                     tr {
-                        th { "Kind" } th.n { "Tasks" } th.n { "Attempts" } th.n { "Successful" }
-                        th.n { "Failed" } th.n { "Killed" } th { "Start" } th { "Finish" }
-                    }
-                }
-                tbody {
-                    @for (role, name) in ROLES {
-                        @let counts = counts(history, role);
-                        @let link = |status: &str| view.link(
-                            &format!("/tasks?taskType={}&status={status}", role.name()),
-                        );
-                        tr {
-                            th scope="row" { (name) }
-                            td.n data-label="Tasks" { (Count(counts.tasks)) }
-                            td.n data-label="Attempts" { a href=(link("all")) { (Count(counts.attempts)) } }
-                            td.n data-label="Successful" { a href=(link("SUCCESS")) { (Count(counts.succeeded)) } }
-                            td.n data-label="Failed" { a href=(link("FAILED")) { (Count(counts.failed)) } }
-                            td.n data-label="Killed" { a href=(link("KILLED")) { (Count(counts.killed)) } }
-                            td data-label="Start" { (time(counts.start_ms)) }
-                            td data-label="Finish" {
-                                (time(counts.finish_ms))
-                                @if counts.finish_ms > 0 {
-                                    " (" (shown_span(counts.start_ms, counts.finish_ms)) ")"
-                                }
+                        th scope="row" { (name) }
+                        td.n data-label="Tasks" { (Count(counts.tasks)) }
+                        td.n data-label="Attempts" { a href=(link("all")) { (Count(counts.attempts)) } }
+                        td.n data-label="Successful" { a href=(link("SUCCESS")) { (Count(counts.succeeded)) } }
+                        td.n data-label="Failed" { a href=(link("FAILED")) { (Count(counts.failed)) } }
+                        td.n data-label="Killed" { a href=(link("KILLED")) { (Count(counts.killed)) } }
+                        td data-label="Start" { (time(counts.start_ms)) }
+                        td data-label="Finish" {
+                            (time(counts.finish_ms))
+                            @if counts.finish_ms > 0 {
+                                " (" (shown_span(counts.start_ms, counts.finish_ms)) ")"
                             }
                         }
                     }
                 }
-            }
+            }))
         }
     }
 }
@@ -215,18 +212,17 @@ fn plots(view: &View<'_>) -> Markup {
                 }
             }
             div.scroll {
-                table.rows #phases {
-                    thead { tr { th { "Phase" } th.n { "Time of all attempts" } th { "Part" } } }
-                    tbody {
-                        @for (name, kind, ms) in &phases {
-                            tr {
-                                th scope="row" { (name) }
-                                td.n data-label="Time" { (Took(*ms)) }
-                                td data-label="Part" { (bar(*kind, part(*ms), part(total))) }
-                            }
+                (simple_table(Some("phases"), &[
+                    Text("Phase"), Number("Time of all attempts"), Text("Part"),
+                ], &html! {
+                    @for (name, kind, ms) in &phases {
+                        tr {
+                            th scope="row" { (name) }
+                            td.n data-label="Time" { (Took(*ms)) }
+                            td data-label="Part" { (bar(*kind, part(*ms), part(total))) }
                         }
                     }
-                }
+                }))
             }
         }
     }
@@ -252,18 +248,15 @@ fn failures(view: &View<'_>) -> Markup {
         @if !hosts.is_empty() {
             h2 { "Failed and killed attempts by nodes" }
             div.scroll {
-                table.rows #hosts {
-                    thead { tr { th { "Host" } th.n { "Failed" } th.n { "Killed" } } }
-                    tbody {
-                        @for (host, [failed, killed]) in hosts.iter().take(MAX_HOSTS) {
-                            tr {
-                                th scope="row" { @if host.is_empty() { "unknown" } @else { (Name(host)) } }
-                                td.n data-label="Failed" { (Count(failed)) }
-                                td.n data-label="Killed" { (Count(killed)) }
-                            }
+                (simple_table(Some("hosts"), &[Text("Host"), Number("Failed"), Number("Killed")], &html! {
+                    @for (host, [failed, killed]) in hosts.iter().take(MAX_HOSTS) {
+                        tr {
+                            th scope="row" { @if host.is_empty() { "unknown" } @else { (Name(host)) } }
+                            td.n data-label="Failed" { (Count(failed)) }
+                            td.n data-label="Killed" { (Count(killed)) }
                         }
                     }
-                }
+                }))
             }
             @if more > 0 { p.note { "And " (Count(more)) " more hosts." } }
         }
@@ -286,22 +279,21 @@ fn counters(texts: &[String; 3]) -> Markup {
         @if !all.groups.is_empty() {
             h2 { "Counters" }
             div.scroll {
-                table.rows #counters {
-                    thead { tr { th { "Counter" } th.n { "Map" } th.n { "Reduce" } th.n { "Total" } } }
-                    tbody {
-                        @for group in &all.groups {
-                            tr { th.group colspan="4" { (group.display_name) } }
-                            @for counter in &group.counters {
-                                tr {
-                                    th scope="row" { span.long { (counter.display_name) } }
-                                    td.n data-label="Map" { (value(&maps, &group.name, &counter.name)) }
-                                    td.n data-label="Reduce" { (value(&reduces, &group.name, &counter.name)) }
-                                    td.n data-label="Total" { (Count(counter.value)) }
-                                }
+                (simple_table(Some("counters"), &[
+                    Text("Counter"), Number("Map"), Number("Reduce"), Number("Total"),
+                ], &html! {
+                    @for group in &all.groups {
+                        tr { th.group colspan="4" { (group.display_name) } }
+                        @for counter in &group.counters {
+                            tr {
+                                th scope="row" { span.long { (counter.display_name) } }
+                                td.n data-label="Map" { (value(&maps, &group.name, &counter.name)) }
+                                td.n data-label="Reduce" { (value(&reduces, &group.name, &counter.name)) }
+                                td.n data-label="Total" { (Count(counter.value)) }
                             }
                         }
                     }
-                }
+                }))
             }
         }
     }
@@ -335,26 +327,25 @@ pub(super) fn analysis(view: &View<'_>, query: &Parameters) -> Markup {
                 }
                 h3 { "Worst performing " (name) " tasks" }
                 div.scroll {
-                    table.rows {
-                        thead { tr { th { "Task" } th { "Host" } th.n { "Time taken" } th { "Of the worst" } } }
-                        tbody {
-                            @for (key, took, attempt) in attempts.iter().rev().take(wanted) {
-                                @let task = view.job().task(*key);
-                                tr {
-                                    th scope="row" { a href=(view.link(&format!("/tasks/{task}"))) { (Name(&task)) } }
-                                    td data-label="Host" { (Name(&attempt.host)) }
-                                    td.n data-label="Time taken" { (Took(*took)) }
-                                    td data-label="Of the worst" {
-                                        (bar(
-                                            figures_kind(role),
-                                            u64::try_from(*took).unwrap_or(0),
-                                            u64::try_from(*worst).unwrap_or(0),
-                                        ))
-                                    }
+                    (simple_table(None, &[
+                        Text("Task"), Text("Host"), Number("Time taken"), Text("Of the worst"),
+                    ], &html! {
+                        @for (key, took, attempt) in attempts.iter().rev().take(wanted) {
+                            @let task = view.job().task(*key);
+                            tr {
+                                th scope="row" { a href=(view.link(&format!("/tasks/{task}"))) { (Name(&task)) } }
+                                td data-label="Host" { (Name(&attempt.host)) }
+                                td.n data-label="Time taken" { (Took(*took)) }
+                                td data-label="Of the worst" {
+                                    (bar(
+                                        figures_kind(role),
+                                        u64::try_from(*took).unwrap_or(0),
+                                        u64::try_from(*worst).unwrap_or(0),
+                                    ))
                                 }
                             }
                         }
-                    }
+                    }))
                 }
             }
         }

@@ -17,6 +17,8 @@ use corona_mapreduce::JobId;
 use corona_web::exchange::{html as page, page_text, respond, text};
 use corona_web::frame::Frame;
 use corona_web::making::make_answer;
+use corona_web::table::Head::Text;
+use corona_web::table::simple_table;
 use hyper::StatusCode;
 use hyper::body::{self, Body, Bytes};
 use maud::{Markup, html};
@@ -293,17 +295,14 @@ async fn configuration(shared: &Arc<ProxyContext>, job: Option<&str>, query: &Pa
         p.crumbs { a href="/" { "Jobs" } " / " a href={ "/jobs/" (file.job) } { (file.job) } }
         h1 { "Job Configuration: JobId - " (file.job) }
         div.scroll {
-            table.rows {
-                thead { tr { th { "name" } th { "value" } } }
-                tbody {
-                    @for (name, value) in &conf {
-                        tr {
-                            th scope="row" { span.long { (name) } }
-                            td data-label="value" { span.long { (value) } }
-                        }
+            (simple_table(None, &[Text("name"), Text("value")], &html! {
+                @for (name, value) in &conf {
+                    tr {
+                        th scope="row" { span.long { (name) } }
+                        td data-label="value" { span.long { (value) } }
                     }
                 }
-            }
+            }))
         }
     };
     let title = format!("Configuration of {}", file.job);

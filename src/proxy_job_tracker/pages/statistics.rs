@@ -1,5 +1,7 @@
 //! What job trackers have reported of finished jobs, added up.
 
+use corona_web::table::Head::{Number, Text};
+use corona_web::table::simple_table;
 use corona_web::units::{Count, Name, plural};
 use maud::{Markup, html};
 
@@ -83,14 +85,11 @@ fn table(sum: &Sum, title: &str) -> Markup {
             p.count { (plural(all.len() as u64, "sum", "sums")) }
         }
         div.scroll {
-            table.rows #sums {
-                thead { tr { th { "Name" } th.n { "Sum" } } }
-                tbody {
-                    @for (name, value) in &all {
-                        tr { th scope="row" { span.long { (name) } } td.n data-label="Sum" { (Count(*value)) } }
-                    }
+            (simple_table(Some("sums"), &[Text("Name"), Number("Sum")], &html! {
+                @for (name, value) in &all {
+                    tr { th scope="row" { span.long { (name) } } td.n data-label="Sum" { (Count(*value)) } }
                 }
-            }
+            }))
             @if all.is_empty() { p.empty { "Nothing has been reported." } }
         }
     }

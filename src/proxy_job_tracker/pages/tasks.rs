@@ -3,6 +3,8 @@
 use corona_mapreduce::history_reader::task_key;
 use corona_mapreduce::{Counters, HistoryAttempt, HistoryTask, TaskKey};
 use corona_model::types::Millis;
+use corona_web::table::Head::{Number, Text};
+use corona_web::table::simple_table;
 use corona_web::units::{Count, Name, Time, plural};
 use maud::{Markup, html};
 
@@ -40,29 +42,24 @@ pub(super) fn list(view: &View<'_>, query: &Parameters) -> Markup {
         p.count { (plural(attempts.len() as u64, "attempt", "attempts")) }
         (pager(query, number, pages))
         div.scroll {
-            table.rows #attempts {
-                thead {
+            (simple_table(Some("attempts"), &[
+                Text("Task"), Number("Attempt"), Text("State"), Text("Host"), Text("Start"), Text("Finish"),
+                Number("Took"), Text("Error"),
+            ], &html! {
+                @for (key, _, attempt) in attempts.iter().skip((number - 1) * ROWS).take(ROWS) {
+                    @let task = view.job().task(*key);
                     tr {
-                        th { "Task" } th.n { "Attempt" } th { "State" } th { "Host" } th { "Start" }
-                        th { "Finish" } th.n { "Took" } th { "Error" }
+                        th scope="row" { a href=(view.link(&format!("/tasks/{task}"))) { (Name(&task)) } }
+                        td.n data-label="Attempt" { (attempt.number) }
+                        td data-label="State" { (state(attempt)) }
+                        td data-label="Host" { (Name(&attempt.host)) }
+                        td data-label="Start" { (time(attempt.start_ms)) }
+                        td data-label="Finish" { (time(attempt.finish_ms)) }
+                        td.n data-label="Took" { (shown_span(attempt.start_ms, attempt.finish_ms)) }
+                        td data-label="Error" { span.long.lines { (short(&attempt.error)) } }
                     }
                 }
-                tbody {
-                    @for (key, _, attempt) in attempts.iter().skip((number - 1) * ROWS).take(ROWS) {
-                        @let task = view.job().task(*key);
-                        tr {
-                            th scope="row" { a href=(view.link(&format!("/tasks/{task}"))) { (Name(&task)) } }
-                            td.n data-label="Attempt" { (attempt.number) }
-                            td data-label="State" { (state(attempt)) }
-                            td data-label="Host" { (Name(&attempt.host)) }
-                            td data-label="Start" { (time(attempt.start_ms)) }
-                            td data-label="Finish" { (time(attempt.finish_ms)) }
-                            td.n data-label="Took" { (shown_span(attempt.start_ms, attempt.finish_ms)) }
-                            td data-label="Error" { span.long.lines { (short(&attempt.error)) } }
-                        }
-                    }
-                }
-            }
+            }))
             @if attempts.is_empty() { p.empty { "There are no such attempts." } }
         }
         (pager(query, number, pages))
@@ -116,37 +113,32 @@ pub(super) fn one(view: &View<'_>, id: &str) -> Markup {
         }
         h2 { "Attempts" }
         div.scroll {
-            table.rows #attempts {
-                thead {
+            (simple_table(Some("attempts"), &[
+                Text("Attempt"), Text("State"), Text("Start"), Text("Shuffle finished"),
+                Text("Sort finished"), Text("Finish"), Text("Host"), Text("Said last"), Text("Error"),
+                Text("Log"), Text("Counters"),
+            ], &html! {
+                @for attempt in &task.attempts {
+                    @let name = view.job().attempt(key.attempt(attempt.number));
                     tr {
-                        th { "Attempt" } th { "State" } th { "Start" } th { "Shuffle finished" }
-                        th { "Sort finished" } th { "Finish" } th { "Host" } th { "Said last" } th { "Error" }
-                        th { "Log" } th { "Counters" }
-                    }
-                }
-                tbody {
-                    @for attempt in &task.attempts {
-                        @let name = view.job().attempt(key.attempt(attempt.number));
-                        tr {
-                            th scope="row" { (Name(&name)) }
-                            td data-label="State" { (state(attempt)) }
-                            td data-label="Start" { (time(attempt.start_ms)) }
-                            td data-label="Shuffle finished" { (time(attempt.shuffle_ms)) }
-                            td data-label="Sort finished" { (time(attempt.sort_ms)) }
-                            td data-label="Finish" {
-                                (time(attempt.finish_ms)) " (" (shown_span(attempt.start_ms, attempt.finish_ms)) ")"
-                            }
-                            td data-label="Host" { (Name(&attempt.host)) }
-                            td data-label="Said last" { span.long { (attempt.state_text) } }
-                            td data-label="Error" { span.long.lines { (attempt.error) } }
-                            td data-label="Log" { (logs(attempt, &name)) }
-                            td data-label="Counters" {
-                                (counters_link(view, &name, "show", attempt.has_counters))
-                            }
+                        th scope="row" { (Name(&name)) }
+                        td data-label="State" { (state(attempt)) }
+                        td data-label="Start" { (time(attempt.start_ms)) }
+                        td data-label="Shuffle finished" { (time(attempt.shuffle_ms)) }
+                        td data-label="Sort finished" { (time(attempt.sort_ms)) }
+                        td data-label="Finish" {
+                            (time(attempt.finish_ms)) " (" (shown_span(attempt.start_ms, attempt.finish_ms)) ")"
+                        }
+                        td data-label="Host" { (Name(&attempt.host)) }
+                        td data-label="Said last" { span.long { (attempt.state_text) } }
+                        td data-label="Error" { span.long.lines { (attempt.error) } }
+                        td data-label="Log" { (logs(attempt, &name)) }
+                        td data-label="Counters" {
+                            (counters_link(view, &name, "show", attempt.has_counters))
                         }
                     }
                 }
-            }
+            }))
         }
     }
 }
@@ -187,20 +179,17 @@ pub(super) fn counters(view: &View<'_>, id: &str, text: &str) -> Markup {
         @match counters {
             Err(error) => p.problem.warn { "The counters are damaged: " (error.to_string()) },
             Ok(counters) => div.scroll {
-                table.rows {
-                    thead { tr { th { "Counter" } th.n { "Value" } } }
-                    tbody {
-                        @for group in &counters.groups {
-                            tr { th.group colspan="2" { (group.display_name) } }
-                            @for counter in &group.counters {
-                                tr {
-                                    th scope="row" { span.long { (counter.display_name) } }
-                                    td.n data-label="Value" { (Count(counter.value)) }
-                                }
+                (simple_table(None, &[Text("Counter"), Number("Value")], &html! {
+                    @for group in &counters.groups {
+                        tr { th.group colspan="2" { (group.display_name) } }
+                        @for counter in &group.counters {
+                            tr {
+                                th scope="row" { span.long { (counter.display_name) } }
+                                td.n data-label="Value" { (Count(counter.value)) }
                             }
                         }
                     }
-                }
+                }))
             },
         }
     }

@@ -11,6 +11,8 @@ use crate::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
 use corona_model::types::{Millis, ResourceType};
 use corona_web::budget;
 use corona_web::frame::{Frame, Updates};
+use corona_web::table::Head::{Number, Text};
+use corona_web::table::simple_table;
 use corona_web::units::{Bytes, Count, Name, Span, Time, bar, class_of, plural};
 
 /// The least pause between two looks of one browser at the same page.
@@ -242,19 +244,12 @@ fn attempts_table(view: &View<'_>, attempts: &[&AttemptSnapshot], none: &str) ->
             @if attempts.is_empty() {
                 p.empty { (none) }
             } @else {
-                table.rows {
-                    thead {
-                        tr {
-                            @for name in ["Attempt", "State", "Progress", "Status", "Started"] {
-                                th scope="col" { (name) }
-                            }
-                            th.n scope="col" { "CPU" }
-                            th.n scope="col" { "Memory" }
-                            th.n scope="col" { "Process" }
-                        }
-                    }
-                    tbody { @for attempt in attempts.iter().take(MOST_ROWS) { (row(view, attempt)) } }
-                }
+                (simple_table(None, &[
+                    Text("Attempt"), Text("State"), Text("Progress"), Text("Status"), Text("Started"),
+                    Number("CPU"), Number("Memory"), Number("Process"),
+                ], &html! {
+                    @for attempt in attempts.iter().take(MOST_ROWS) { (row(view, attempt)) }
+                }))
             }
         }
         @if attempts.len() > MOST_ROWS {
@@ -408,32 +403,23 @@ fn job_trackers(view: &View<'_>) -> Markup {
             @if running.is_empty() {
                 p.empty { "No job tracker runs here." }
             } @else {
-                table.rows {
-                    thead {
-                        tr {
-                            th scope="col" { "Attempt" }
-                            th scope="col" { "Job" }
-                            th scope="col" { "For" }
-                            th scope="col" { "Started" }
-                            th.n scope="col" { "Process" }
-                        }
-                    }
-                    tbody {
-                        @for one in running.iter().take(MOST_ROWS) {
-                            tr data-key=(one.attempt) {
-                                th scope="row" {
-                                    a href={ "/tasklog?taskid=" (escaped(&one.attempt)) } {
-                                        (Name(&one.attempt))
-                                    }
+                (simple_table(None, &[
+                    Text("Attempt"), Text("Job"), Text("For"), Text("Started"), Number("Process"),
+                ], &html! {
+                    @for one in running.iter().take(MOST_ROWS) {
+                        tr data-key=(one.attempt) {
+                            th scope="row" {
+                                a href={ "/tasklog?taskid=" (escaped(&one.attempt)) } {
+                                    (Name(&one.attempt))
                                 }
-                                td data-label="Job" { span.word { (Name(&one.job)) } }
-                                td data-label="For" { span.word { (Name(&one.parent)) } }
-                                td data-label="Started" { (time(one.since)) }
-                                td.n data-label="Process" { @match one.pid { Some(pid) => { (pid) }, None => { "–" } } }
                             }
+                            td data-label="Job" { span.word { (Name(&one.job)) } }
+                            td data-label="For" { span.word { (Name(&one.parent)) } }
+                            td data-label="Started" { (time(one.since)) }
+                            td.n data-label="Process" { @match one.pid { Some(pid) => { (pid) }, None => { "–" } } }
                         }
                     }
-                }
+                }))
             }
         }
     }
@@ -444,34 +430,24 @@ fn dirs(view: &View<'_>) -> Markup {
     html! {
         h2 { "Local directories" }
         div.scroll {
-            table.rows {
-                thead {
-                    tr {
-                        th scope="col" { "Directory" }
-                        th scope="col" { "State" }
-                        th.n scope="col" { "Free" }
-                        th.n scope="col" { "Size" }
-                    }
-                }
-                tbody {
-                    @for dir in &view.dirs {
-                        tr data-key=(dir.path.display()) {
-                            th scope="row" { span.word { (Name(dir.path.display())) } }
-                            td data-label="State" {
-                                @if dir.failed.is_none() { span.badge.good { "usable" } }
-                                @else { span.badge.bad { "left out" } }
-                            }
-                            @match dir.space {
-                                Some(space) => {
-                                    td.n data-label="Free" { (bytes(space.free_bytes)) }
-                                    td.n data-label="Size" { (bytes(space.total_bytes)) }
-                                },
-                                None => { td.n data-label="Free" { "–" } td.n data-label="Size" { "–" } },
-                            }
+            (simple_table(None, &[Text("Directory"), Text("State"), Number("Free"), Number("Size")], &html! {
+                @for dir in &view.dirs {
+                    tr data-key=(dir.path.display()) {
+                        th scope="row" { span.word { (Name(dir.path.display())) } }
+                        td data-label="State" {
+                            @if dir.failed.is_none() { span.badge.good { "usable" } }
+                            @else { span.badge.bad { "left out" } }
+                        }
+                        @match dir.space {
+                            Some(space) => {
+                                td.n data-label="Free" { (bytes(space.free_bytes)) }
+                                td.n data-label="Size" { (bytes(space.total_bytes)) }
+                            },
+                            None => { td.n data-label="Free" { "–" } td.n data-label="Size" { "–" } },
                         }
                     }
                 }
-            }
+            }))
         }
     }
 }
