@@ -61,7 +61,7 @@ impl Faults {
         std::mem::take(&mut self.state().writers)
     }
 
-    /// Has all writes from now on fail.
+    /// Has all writes from now on fail, and making files.
     pub fn fail_writes(&self, kind: io::ErrorKind) {
         self.state().write = Some(kind);
     }
@@ -94,6 +94,10 @@ impl Faults {
         drop(state);
         thread::sleep(pause);
         write.map_or(Ok(()), |kind| Err(kind.into()))
+    }
+
+    fn before_create(&self) -> io::Result<()> {
+        self.state().write.map_or(Ok(()), |kind| Err(kind.into()))
     }
 
     fn before_sync(&self) -> io::Result<()> {
@@ -137,6 +141,7 @@ impl<S: Storage> Storage for Faulty<S> {
     }
 
     fn create(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
+        self.faults.before_create().map_err(error(name, "create"))?;
         self.opened(name, self.storage.create(name))
     }
 
@@ -169,20 +174,18 @@ impl<S: Storage> Storage for Faulty<S> {
     }
 }
 
-impl FaultyFile {
-    fn error(&self, operation: &'static str) -> impl FnOnce(io::Error) -> StorageError {
-        move |source| StorageError::System { path: self.name.clone().into(), operation, source }
-    }
+fn error(name: &str, operation: &'static str) -> impl FnOnce(io::Error) -> StorageError {
+    move |source| StorageError::System { path: name.into(), operation, source }
 }
 
 impl StorageFile for FaultyFile {
     fn write(&self, bytes: &[u8]) -> Result<(), StorageError> {
-        self.faults.before_write().map_err(self.error("write"))?;
+        self.faults.before_write().map_err(error(&self.name, "write"))?;
         self.file.write(bytes)
     }
 
     fn sync(&self) -> Result<(), StorageError> {
-        self.faults.before_sync().map_err(self.error("sync"))?;
+        self.faults.before_sync().map_err(error(&self.name, "sync"))?;
         self.file.sync()
     }
 }
