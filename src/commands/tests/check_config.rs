@@ -24,6 +24,7 @@ fn broken() -> tempfile::TempDir {
         "<configuration>\n{PARTITIONING}\n\
          <property><name>cm.node.expiryinterval</name><value>10m</value></property>\n\
          <property><name>cm.server.adress</name><value>h:1</value></property>\n\
+         <property><name>cm.pools.config.file</name><value>pools.xml</value></property>\n\
          </configuration>"
     );
     directory(&[
@@ -31,6 +32,10 @@ fn broken() -> tempfile::TempDir {
         (
             "corona.xml",
             "<configuration>\n<grantsPerIteration>0</grantsPerIteration>\n</configuration>",
+        ),
+        (
+            "pools.xml",
+            "<configuration>\n<group name=\"g\">\n<maxMAP>all</maxMAP>\n</group>\n</configuration>",
         ),
     ])
 }
@@ -47,12 +52,13 @@ fn every_problem_is_one_line_with_its_place() {
         check(dir.path(), &["-D", "cm.hosts=/no/such/hosts", "-D", "corona.node.restart.batch=x"]);
     let text = done.out.replace(dir.path().to_str().unwrap(), "DIR");
     let mut lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.pop(), Some("3 errors, 2 warnings; the configuration cannot be used."));
+    assert_eq!(lines.pop(), Some("4 errors, 2 warnings; the configuration cannot be used."));
     lines.sort_unstable();
     let starts = [
         "error: -D: corona.node.restart.batch: value \"x\" is not a whole number; expected ",
         "error: DIR/core-site.xml:3: cm.node.expiryinterval: value \"10m\" is not a whole number; ",
         "error: DIR/corona.xml:2: grantsPerIteration: value \"0\" ",
+        "error: DIR/pools.xml:3: group g: maxMAP: value \"all\" ",
         "warning: -D: cm.hosts: file /no/such/hosts does not exist; every host may heartbeat",
         "warning: DIR/core-site.xml:4: cm.server.adress: unknown key, ignored; did you mean cm.server.address? It is not set, so its default localhost:8888 is used",
     ];
@@ -69,12 +75,14 @@ fn problems_are_data_for_programs() {
     let done = check(dir.path(), &["--output", "json"]);
     assert_eq!(done.status, ExitCode::from(1));
     let report = done.json();
-    assert_eq!((&report["usable"], &report["errors"]), (&json!(false), &json!(2)));
+    assert_eq!((&report["usable"], &report["errors"]), (&json!(false), &json!(3)));
     assert!(report.get("in_force").is_none());
-    let expiry = report["problems"].as_array().unwrap().iter();
-    let expiry: Vec<_> = expiry.filter(|p| p["subject"] == "cm.node.expiryinterval").collect();
+    let problems = report["problems"].as_array().unwrap();
+    let about = |subject| problems.iter().filter(|p| p["subject"] == subject).collect::<Vec<_>>();
+    let [pool] = &about("group g: maxMAP")[..] else { panic!("{report:#}") };
+    assert_eq!((&pool["line"], &pool["value"]), (&json!(3), &json!("all")), "{pool}");
     assert_eq!(
-        expiry,
+        about("cm.node.expiryinterval"),
         [&json!({
             "severity": "error", "origin": "file", "line": 3,
             "file": dir.path().join("core-site.xml").to_str().unwrap(),

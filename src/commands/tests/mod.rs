@@ -50,12 +50,19 @@ impl Done {
         );
     }
 
+    /// It has failed, with nothing but one line, which starts with this text.
+    #[track_caller]
+    fn fails(&self, start: &str) {
+        self.fails_with(start);
+        assert!(self.err.starts_with(start), "{start} is not the start of: {}", self.err);
+    }
+
     /// It has failed, with nothing but one line, which contains this text.
     #[track_caller]
-    fn fails(&self, text: &str) {
+    fn fails_with(&self, part: &str) {
         assert_eq!((self.out.as_str(), self.status), ("", ExitCode::from(1)), "{}", self.err);
         assert_eq!(self.err.lines().count(), 1, "{}", self.err);
-        assert!(self.err.contains(text), "{text} is not in: {}", self.err);
+        assert!(self.err.contains(part), "{part} is not in: {}", self.err);
     }
 
     /// What it has printed for a program.

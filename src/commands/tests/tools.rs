@@ -285,8 +285,8 @@ fn a_status_without_an_answer_is_a_failure() {
     let peer = Peer::<ClusterManager>::new(fine);
     let (calls, http) = (nowhere(), nowhere());
     let done = corona(&format!("status --address {calls} --http-address {http}"));
-    done.fails(&calls.to_string());
-    done.fails(&http.to_string());
+    done.fails_with(&calls.to_string());
+    done.fails_with(&http.to_string());
 
     let done = corona(&format!("status --address {} --http-address {http}", peer.address));
     assert_eq!(done.status, ExitCode::from(1));
@@ -310,18 +310,18 @@ fn the_other_port_is_recognised() {
         }
     });
     let done = corona(&format!("sessions list --timeout 5 --address {http}"));
-    done.fails("with HTTP: this looks like the port of the pages;");
+    done.fails_with("with HTTP: this looks like the port of the pages;");
     let done = corona(&format!("jobs list --timeout 5 --job-tracker {http}"));
-    done.fails("with HTTP: this looks like the port of the pages;");
-    done.fails("corona.jt.address with --job-tracker");
+    done.fails_with("with HTTP: this looks like the port of the pages;");
+    done.fails_with("corona.jt.address with --job-tracker");
     let done = corona(&format!("jobs list --timeout 5 --job-tracker {}", peer.address));
-    done.fails("corona.jt.address with --job-tracker");
+    done.fails_with("corona.jt.address with --job-tracker");
     let finished = "jobs list --finished --name x --timeout 5 --proxy-job-tracker";
     let done = corona(&format!("{finished} {}", peer.address));
-    done.fails("mapred.job.tracker.corona.proxyaddr with --proxy");
+    done.fails_with("mapred.job.tracker.corona.proxyaddr with --proxy");
     let done = corona(&format!("pools --timeout 5 --http-address {}", peer.address));
-    done.fails("did not answer with HTTP");
-    done.fails("name that of cm.server.http.address with --http-address");
+    done.fails_with("did not answer with HTTP");
+    done.fails_with("name that of cm.server.http.address with --http-address");
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn unreachable_and_silent_servers_are_one_line() {
         ] {
             let done = corona(&format!("{words} --timeout 1 --address {at}"));
             done.fails(&format!("corona: the cluster manager at {at} "));
-            done.fails(expected);
+            done.fails_with(expected);
         }
         for words in ["nodes list", "pools", "sessions explain 1.1"] {
             let done = corona(&format!("{words} --timeout 1 --http-address {at}"));
@@ -769,7 +769,7 @@ fn pages_without_events_name_their_service() {
         ("/", "this is the original cluster manager"),
     ] {
         let at = pages(&[(path, 200, "{}".to_owned())]);
-        corona(&format!("events --http-address {at}")).fails(service);
+        corona(&format!("events --http-address {at}")).fails_with(service);
     }
 }
 
@@ -986,7 +986,7 @@ fn a_blacklisting_is_lifted_with_the_token_of_a_file_or_of_the_configuration() {
         (&[], "corona.cm.web.kill.token is not set"),
         (&["-D", "corona.cm.web.kill.token=short"], "is too short"),
     ] {
-        clear(words).fails(expected);
+        clear(words).fails_with(expected);
     }
     let usage = clear(&["--type", "maps"]);
     assert_eq!(usage.status, ExitCode::from(2));
