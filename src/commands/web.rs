@@ -123,7 +123,7 @@ impl Web {
         Ok(serde_json::from_slice(&body).ok())
     }
 
-    /// What a path of the API has: none if it has nothing, or if there is no response.
+    /// The data at a path of the API; none if it has no data, or if there is no response.
     pub(super) async fn found<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
         match self.api(path).await {
             Ok(Answer::Found(found)) => Some(found),

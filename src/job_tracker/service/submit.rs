@@ -930,7 +930,6 @@ fn offers_job_trackers(status: &Status) -> bool {
 
 #[cfg(test)]
 mod tests {
-
     use corona_mapreduce::{JobState, TaskState};
     use corona_net::testing::until;
     use tokio::sync::watch;

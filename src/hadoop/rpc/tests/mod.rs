@@ -26,7 +26,6 @@ use crate::writables::{
 use corona_net::testing::{soon, until};
 use corona_net::{Counters, Ending};
 
-/// Waits for a future that should complete soon, but may take long on a busy machine.
 /// A tracker of both kinds, for tests.
 struct Peer {
     /// A record of the calls that were carried out.
