@@ -140,14 +140,13 @@ pub fn start_recorded(conf_dir: &Path, scratch: &Path) -> LaunchedManager {
 }
 
 /// How to start the program under test as a cluster manager on free ports, with these settings. Without a journal unless
-/// they name one, since tests run side by side, and none resumes from the journal of another one.
+/// they name one or a state file, which it lies beside, since tests run side by side, and none resumes from the journal
+/// of another one.
 pub fn launch(settings: &[(&str, &str)]) -> Launch {
-    let own = [
-        ("cm.server.address", "localhost:0"),
-        ("cm.server.http.address", "localhost:0"),
-        ("corona.cm.journal.dir", "none"),
-    ];
-    let overrides = own.iter().chain(settings);
+    let ports = [("cm.server.address", "localhost:0"), ("cm.server.http.address", "localhost:0")];
+    let has_state_file = settings.iter().any(|(key, _)| *key == "cm.state");
+    let no_journal = (!has_state_file).then_some(("corona.cm.journal.dir", "none"));
+    let overrides = ports.iter().chain(&no_journal).chain(settings);
     Launch {
         program: corona_program().to_path_buf(),
         conf_dir: None,

@@ -12,7 +12,6 @@ use serde_json::{Value as Json, json};
 /// A cluster manager that counts CPUs and memory, with 2,048 MB for a map that names none.
 fn manager(resources: &str) -> LaunchedManager {
     start_with(&[
-        ("cm.state", "none"),
         ("cm.notifier.retry.max", "1000"),
         ("cm.session.expiryinterval", "600000"),
         ("cm.cpu.to.resource.partitioning", "{\"1\":{\"MAP\":1,\"REDUCE\":1}}"),

@@ -16,7 +16,6 @@ const EXPIRY: Duration = Duration::from_secs(5);
 fn a_stopped_process_keeps_its_nodes_and_sessions() {
     let expiry_ms = EXPIRY.as_millis().to_string();
     let manager = start_with(&[
-        ("cm.state", "none"),
         ("cm.node.expiryinterval", &expiry_ms),
         ("cm.session.expiryinterval", &expiry_ms),
         ("cm.notifier.retry.max", "1000"),
@@ -26,7 +25,7 @@ fn a_stopped_process_keeps_its_nodes_and_sessions() {
     let handle = caller.session(9, DEFAULT);
     caller.request(&handle, [1], DEFAULT);
     caller.heartbeat("tracker:1", "127.0.0.1", 4, DEFAULT);
-    caller.call("sessionHeartbeat", &json!({ "handle": handle }));
+    caller.notify("sessionHeartbeat", &json!({ "handle": handle }));
     caller.holds(&handle, 1);
 
     signal("STOP", manager.process_id());

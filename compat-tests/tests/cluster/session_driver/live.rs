@@ -179,7 +179,9 @@ fn an_upgrade_is_survived() {
     block_on(async {
         let scratch = tempfile::tempdir().expect("a directory for the state file");
         let state = scratch.path().join("cm.state").display().to_string();
-        let cluster = Cluster::start(None, &[("cm.state", &state)]);
+        // It resumes from the state file alone.
+        let settings = [("cm.state", &*state), ("corona.cm.journal.dir", "none")];
+        let cluster = Cluster::start(None, &settings);
         let _node = cluster.node("n1", "10.0.0.1", 2);
         let (driver, mut events) = cluster.session().await;
         driver.request(maps(1)).unwrap();
