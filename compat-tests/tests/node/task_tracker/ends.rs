@@ -140,8 +140,18 @@ fn a_purged_session_leaves_nothing_and_others_go_on() {
         until("the end of a process", || (!runs(pid)).then_some(())).await;
         let unknown = Some("202611220000.99".to_owned());
         callback(&world, CoronaTaskTrackerCall::PurgeSession { handle: unknown }).await;
-        other_job.notes().let_go(&other_job.map(0).to_string()).unwrap();
-        assert_eq!(other.ended(&other_job.map(0), 1).await.state, TaskState::Succeeded);
+        // Tasks of a session that is blacklisted are not launched.
+        let handle = doomed.session().handle.clone();
+        callback(&world, CoronaTaskTrackerCall::BlacklistSession { handle }).await;
+        doomed.launch([doomed_job.task(&doomed_job.map(1))]).await;
+        other.launch([other_job.task(&other_job.map(1))]).await;
+        for map in [other_job.map(0), other_job.map(1)] {
+            note(&other_job, &map, "waits").await;
+            other_job.notes().let_go(&map.to_string()).unwrap();
+            assert_eq!(other.ended(&map, 1).await.state, TaskState::Succeeded);
+        }
+        let launched = doomed_job.notes().of(&doomed_job.map(1).to_string(), "started");
+        assert_eq!(launched.len(), 0);
         world.end_last_job(&other, &other_job).await;
     });
 }
