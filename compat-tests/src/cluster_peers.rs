@@ -1,5 +1,5 @@
 //! The peers of a cluster manager, on plain sockets: a client that makes calls, a server that remembers its calls, and a
-//! node that heartbeats. Each panics when it is not answered as a peer of a sound cluster manager is.
+//! node that heartbeats. Each panics on an answer that no sound cluster manager gives.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -103,9 +103,17 @@ impl Caller {
         })
     }
 
+    /// Makes a call that has no result.
+    pub fn notify(&mut self, method: &str, args: &Json) {
+        assert_eq!(self.call(method, args), Json::Null, "{method}");
+    }
+
     /// Sends the heartbeat of a node with these further fields, and returns the response.
     pub fn heartbeat(&mut self, name: &str, host: &str, cpus: i16, more: &Json) -> Json {
-        self.call("nodeHeartbeat", &json!({ "node": with(report(name, host, cpus), more) }))
+        let args = json!({ "node": with(report(name, host, cpus), more) });
+        let response = self.call("nodeHeartbeat", &args);
+        assert!(response["restartFlag"].is_boolean(), "{response}");
+        response
     }
 
     /// Starts a session with these further fields, whose driver listens at this port, and returns its handle.
@@ -126,13 +134,13 @@ impl Caller {
             with(json!({ "id": id, "hosts": [], "specs": specs.clone(), "type": "MAP" }), more)
         };
         let requests: Vec<Json> = ids.into_iter().map(request).collect();
-        self.call("requestResource", &json!({ "handle": handle, "requestList": requests }));
+        self.notify("requestResource", &json!({ "handle": handle, "requestList": requests }));
     }
 
     /// Releases slots.
     pub fn release(&mut self, handle: &str, ids: impl IntoIterator<Item = impl Into<i64>>) {
         let ids: Vec<i64> = ids.into_iter().map(Into::into).collect();
-        self.call("releaseResource", &json!({ "handle": handle, "idList": ids }));
+        self.notify("releaseResource", &json!({ "handle": handle, "idList": ids }));
     }
 
     /// All sessions with the slots that they hold, by handle.
@@ -160,7 +168,7 @@ impl Caller {
 
     /// Ends a session.
     pub fn end(&mut self, handle: &str, status: &str) {
-        self.call("sessionEnd", &json!({ "handle": handle, "status": status }));
+        self.notify("sessionEnd", &json!({ "handle": handle, "status": status }));
     }
 }
 
@@ -340,7 +348,11 @@ impl Node {
         let bytes = call("nodeHeartbeat", &json!({ "node": report(name, host, cpus) }), 1);
         let mut connection = Connection::open(address);
         connection.send(&bytes);
-        connection.receive().expect("the node may join");
+        let answer = connection.receive().map(|answer| (answer.kind, answer.body));
+        let Some((MessageKind::Reply, Ok(Value::Struct(fields)))) = answer else {
+            panic!("{name}: {answer:?}")
+        };
+        assert!(fields.iter().any(|(field, _)| *field == "success"), "{name}: {fields:?}");
         thread::spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
                 // The pace of a node, not a wait for something.

@@ -8,9 +8,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::PATIENCE;
+
 /// Levels that need more than the 8 MiB that the first thread of a process has.
 const LEVELS: usize = 100_000;
-use crate::PATIENCE;
 
 /// A parameter or a result: arrays of one item each, inside one another.
 pub fn arrays() -> Vec<u8> {

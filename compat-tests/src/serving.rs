@@ -10,6 +10,8 @@ use corona::wire::server::{Handler, Limits, ListenOn, Server, listen};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::PATIENCE;
+
 /// A port of loopback that no other test has, with a listener.
 ///
 /// # Panics
@@ -67,15 +69,21 @@ pub fn serve_on<S: Service>(
     stop
 }
 
-/// The head and the body of a page; `None` if there is no whole answer.
+/// The head and the body of a page; `None` if there is no whole answer in time.
 pub fn fetch(at: &str, path: &str) -> Option<(String, String)> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(at).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {at}\r\n\r\n").ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
     Some((format!("{head}\r\n"), body.to_owned()))
+}
+
+/// The status in the head of a page.
+pub fn status(head: &str) -> &str {
+    head.split(' ').nth(1).unwrap_or_default()
 }
 
 /// The body of a page of a cluster manager.

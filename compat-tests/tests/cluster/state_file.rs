@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use compat_tests::cluster_peers::{Caller, DEFAULT, Driver, ReceivedNotices};
+use compat_tests::cluster_peers::{Caller, DEFAULT, Driver, ReceivedNotices, report};
 use compat_tests::{launch, start, until};
 use corona::conformance::launch::{Launch, LaunchError, LaunchedManager};
 use corona::wire::calls::ProxyJobTracker;
@@ -59,6 +59,8 @@ impl TestState {
             ("cm.notifier.retry.max", "1000"),
             ("cm.session.expiryinterval", "600000"),
             ("cm.state", &self.state_file().display().to_string()),
+            // It resumes from the state file alone.
+            ("corona.cm.journal.dir", "none"),
             ("corona.proxy.job.tracker.thriftaddr", &proxy_job_tracker.to_string()),
         ]);
         Launch { arguments, ..settings }
@@ -105,8 +107,8 @@ impl Manager {
         self.call("getNextSessionId", &json!({})).as_str().unwrap().to_owned()
     }
 
-    fn heartbeat_node(&self) -> Json {
-        self.calls().heartbeat("tracker:1", "127.0.0.1", 4, DEFAULT)
+    fn heartbeat_node(&self) {
+        self.calls().heartbeat("tracker:1", "127.0.0.1", 4, DEFAULT);
     }
 
     /// Starts a session of which the driver listens at `driver`.
@@ -125,7 +127,7 @@ impl Manager {
     fn heartbeat_session(&self, handle: &str, request_id: i32, grant_id: i64) {
         let info = json!({ "requestId": request_id, "grantId": grant_id, "resourceUsages": {} });
         let args = json!({ "handle": handle, "heartbeatArgs": info });
-        assert_eq!(self.call("sessionHeartbeatV2", &args), Json::Null);
+        self.calls().notify("sessionHeartbeatV2", &args);
     }
 
     fn session_info(&self, handle: &str) -> Json {
@@ -198,7 +200,8 @@ fn upgrade(compress: bool) {
     assert!(old.set_safe_mode(true));
     world.flags_become(&[false, true]);
     old.lists_no_sessions_in_safe_mode();
-    assert_eq!(old.heartbeat_node(), json!({ "f": {} }));
+    let node = report("tracker:1", "127.0.0.1", 4);
+    assert_eq!(old.call("nodeHeartbeat", &json!({ "node": node })), json!({ "f": {} }));
     assert!(old.persist());
     drop(old);
     forget_connections(&silent_driver);
@@ -326,6 +329,7 @@ fn a_state_that_cannot_be_written_is_told_and_leaves_all_as_it_was() {
     assert!(!world.state_file().exists());
     manager.lists_no_sessions_in_safe_mode();
     // No other process will deliver the pending calls.
+    forget_connections(&driver);
     Driver::on(driver).granted(&handle, 1);
     std::fs::remove_dir(world.directory.path().join("cm.state.new")).unwrap();
     assert!(manager.persist());
@@ -390,7 +394,8 @@ fn a_proxy_job_tracker_that_hangs_holds_up_no_start() {
         "it waits for the proxy job tracker no longer"
     );
     // It received a call, and is reported when it does not answer.
-    drop(hangs.accept().unwrap());
+    hangs.set_nonblocking(true).unwrap();
+    drop(until("a call", || hangs.accept().ok()));
     manager.logs(failure);
     manager.logs("Safe mode is now: OFF");
 }

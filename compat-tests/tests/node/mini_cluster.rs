@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use compat_tests::serving::{fetch, keep_address};
+use compat_tests::serving::{fetch, keep_address, status};
 use compat_tests::task_tracker::node::{interruptible, signal};
 pub(super) use compat_tests::until;
 use compat_tests::{corona_program, repository};
@@ -1036,7 +1036,7 @@ fn pages_of_a_job_tracker_on_a_node_are_whole_through_the_proxy_job_tracker() {
             continue;
         }
         let (head, body) = fetch(&proxy, &address).unwrap_or_else(|| panic!("{address}"));
-        let status = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let status = status(&head).to_owned();
         match head.split("location: ").nth(1).and_then(|rest| rest.lines().next()) {
             Some(to) => left.push(to.to_owned()),
             None => {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use compat_tests::serving::fetch;
+use compat_tests::serving::{fetch, status};
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::PATIENCE;
 use compat_tests::task_tracker::node::signal;
@@ -257,8 +257,8 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
 
     // A peer without access gets nothing, and a browser what a one-time link gives it.
     let page = format!("127.0.0.1:{}", world.base + 9);
-    assert!(fetch(&page, "/").unwrap().0.contains(" 401 "));
-    assert!(fetch(&page, "/healthz").unwrap().0.contains(" 200 "));
+    assert_eq!(status(&fetch(&page, "/").unwrap().0), "401");
+    assert_eq!(status(&fetch(&page, "/healthz").unwrap().0), "200");
     for (pages, port) in [("cluster", 9), ("jobs", 2), ("finished", 6)] {
         let link = world.succeeds(&["open", pages]);
         let start = format!("https://127.0.0.1:{}/access?code=", world.base + port);

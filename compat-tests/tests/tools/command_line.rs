@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use compat_tests::cluster_peers::{Caller, DEFAULT, Driver, PATIENCE, ReceivedNotices};
-use compat_tests::serving::fetch;
+use compat_tests::serving::{fetch, status};
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
 use compat_tests::{corona, corona_program, launch, repository, start};
@@ -37,13 +37,14 @@ impl Cluster {
         let conf_dir = tempfile::tempdir().unwrap();
         let path = |name: &str| conf_dir.path().join(name).display().to_string();
         let proxy_job_tracker = proxy_job_tracker.map_or("localhost:1".into(), |at| at.to_string());
+        let state = path("cm.state");
         let properties = [
             ("corona.proxy.job.tracker.thriftaddr", &*proxy_job_tracker),
             ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":2,"REDUCE":1,"JOBTRACKER":1}}"#),
             ("cm.hosts.exclude", &path("excluded")),
             ("cm.config.file", "corona.xml"),
             ("cm.pools.config.file", "pools.xml"),
-            ("cm.state", &path("cm.state")),
+            ("cm.state", &state),
             // Nodes of these tests heartbeat once.
             ("corona.cm.node.late.heartbeats", "0"),
             ("corona.cm.web.kill.token", TOKEN),
@@ -69,7 +70,8 @@ impl Cluster {
             fs::write(conf_dir.path().join(name), text).unwrap();
         }
         let files = Some(conf_dir.path().to_path_buf());
-        let manager = start(&Launch { conf_dir: files, ..launch(&[]) });
+        // With the journal beside its state file, as without further settings.
+        let manager = start(&Launch { conf_dir: files, ..launch(&[("cm.state", &state)]) });
         Cluster { manager, conf_dir, driver: Driver::start() }
     }
 
@@ -565,7 +567,7 @@ fn the_status_says_why_administrative_calls_failed() {
 
 fn http_get(address: SocketAddr, path: &str) -> (u16, Value) {
     let (head, body) = fetch(&address.to_string(), path).unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(&body).unwrap())
+    (status(&head).parse().unwrap(), serde_json::from_str(&body).unwrap())
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use compat_tests::PATIENCE;
 use compat_tests::corona_program;
-use compat_tests::serving::fetch;
+use compat_tests::serving::{fetch, status};
 use serde_json::Value;
 
 /// Between two looks.
@@ -62,7 +62,7 @@ impl Show {
 
     fn api(&self, path: &str) -> Value {
         let (head, body) = fetch(&self.pages().to_string(), &format!("/api/v1/{path}")).unwrap();
-        assert!(head.contains(" 200 "), "{path}: {head}{body}");
+        assert_eq!(status(&head), "200", "{path}: {head}{body}");
         serde_json::from_str(&body).unwrap()
     }
 

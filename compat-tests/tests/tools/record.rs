@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 /// The name of all sessions, which is not to be shown as it is.
 const NAME: &str = "Sleep\u{1b}[2J";
+
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
@@ -71,7 +72,11 @@ impl Relay {
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let mut words = line.split_whitespace().skip_while(|word| *word != "listen");
         let address = words.nth(1).and_then(|word| word.parse().ok());
-        let Some(address) = address else { panic!("{line}{}", text(last_words(child).stderr)) };
+        let Some(address) = address else {
+            // It may have ended by itself.
+            let _ = child.kill();
+            panic!("{line}{}", text(child.wait_with_output().unwrap().stderr));
+        };
         Relay { child: Some(child), address, file }
     }
 
@@ -88,8 +93,11 @@ impl Relay {
 
     /// Ends it and waits for its end.
     pub(super) fn end(mut self, name: &str) -> End {
-        signal(name, self.child.as_ref().unwrap().id());
-        let Output { status, stdout, stderr } = last_words(self.child.take().unwrap());
+        let child = self.child.as_mut().unwrap();
+        signal(name, child.id());
+        until("the end of the program", || child.try_wait().unwrap());
+        let ended = self.child.take().unwrap().wait_with_output();
+        let Output { status, stdout, stderr } = ended.unwrap();
         End { status: status.code(), out: text(stdout), log: text(stderr) }
     }
 
@@ -105,11 +113,6 @@ impl Drop for Relay {
             let _ = child.kill().and_then(|()| child.wait());
         }
     }
-}
-
-fn last_words(mut child: Child) -> Output {
-    until("the end of the program", || child.try_wait().unwrap());
-    child.wait_with_output().unwrap()
 }
 
 /// All data of one side of the first connection, and the number of missing bytes.

@@ -79,7 +79,7 @@ impl Cluster {
         });
         let info = json!({ "requestId": request_id, "grantId": 0, "resourceUsages": usages });
         let args = json!({ "handle": handle, "heartbeatArgs": info });
-        self.calls.call("sessionHeartbeatV2", &args);
+        self.calls.notify("sessionHeartbeatV2", &args);
     }
 
     /// Reports failures on a node.
@@ -89,7 +89,7 @@ impl Cluster {
             "numTimeout": 0, "numSlow": 0, "numFailedConnections": 0,
         });
         let args = json!({ "handle": handle, "resourceTypes": ["MAP"], "stats": [report] });
-        self.calls.call("nodeFeedback", &args);
+        self.calls.notify("nodeFeedback", &args);
     }
 
     /// Handles of all sessions that run.

@@ -4,7 +4,9 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
-use compat_tests::cluster_peers::{Caller, Connection, DEFAULT, Driver, Node, ReceivedNotices};
+use compat_tests::cluster_peers::{
+    Caller, Connection, DEFAULT, Driver, Node, ReceivedNotices, report,
+};
 use compat_tests::serving::keep_address;
 use compat_tests::{corona, start};
 use corona::conformance::launch::{Launch, LaunchedManager};
@@ -31,6 +33,7 @@ impl Primary {
         let settings = [
             ("corona.proxy.job.tracker.thriftaddr", &*proxy.local_addr().unwrap().to_string()),
             ("cm.state", &scratch.path().join("cm.state").display().to_string()),
+            ("corona.cm.journal.dir", "none"),
         ];
         let conf_dir = Some(scratch.path().to_path_buf());
         let launch = Launch { conf_dir, ..compat_tests::launch(&settings) };
@@ -184,7 +187,7 @@ fn sessions_that_began_before_the_shadow_are_not_compared_and_others_are() {
     let after = caller.session(driver.port, DEFAULT);
     caller.request(&after, 1..=5, DEFAULT);
     driver.granted(&after, 2);
-    caller.call("sessionHeartbeat", &json!({ "handle": before }));
+    caller.notify("sessionHeartbeat", &json!({ "handle": before }));
     let hidden = "corona_shadow_notices_total{method=\"grantResource\",verdict=\"not_compared\"} 3";
     until_counted(&shadow, hidden);
     caller.release(&before, [1, 2, 3]);
@@ -255,7 +258,8 @@ fn safe_mode_is_followed_whoever_turns_it_on_or_off() {
         assert_eq!(done, json!(true));
     };
     let refused = |caller: &mut Caller| {
-        let refused = heartbeat(caller);
+        let node = report("n1", "10.1.1.1", 4);
+        let refused = caller.call("nodeHeartbeat", &json!({ "node": node }));
         assert!(refused.get("f").is_some(), "{refused}");
     };
     // Through the shadow.

@@ -3,10 +3,12 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use compat_tests::serving::fetch;
+use compat_tests::serving::{fetch, status};
 use compat_tests::task_tracker::node::signal;
-use compat_tests::{corona_program, until};
+use compat_tests::{PATIENCE, corona_program, until};
 
 /// A shadow. It is ended when this is dropped.
 pub(crate) struct Shadow {
@@ -65,8 +67,14 @@ pub(crate) fn counts(summary: &str, method: &str) -> [u64; 4] {
 
 /// Waits until a page has both texts.
 pub(crate) fn until_it_shows(http: SocketAddr, path: &str, one: &str, other: &str) {
-    until(&format!("{one} and {other} at {path}"), || {
-        let (_, page) = fetch(&http.to_string(), path)?;
-        (page.contains(one) && page.contains(other)).then_some(())
-    });
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let (head, page) = fetch(&http.to_string(), path).expect("a page");
+        assert_eq!(status(&head), "200", "{path}: {head}{page}");
+        if page.contains(one) && page.contains(other) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no {one} and {other} at {path}: {page}");
+        sleep(Duration::from_millis(20));
+    }
 }
