@@ -63,19 +63,24 @@ impl Shell {
         for status in found {
             let path = &status.path;
             let Some(fate) = output.reported(self.fate(&*files, &status, how)) else { continue };
-            let removed = match fate {
-                Fate::Trash => move_to_trash(&*files, path).await.map(|()| "Moved to trash"),
+            let (what, removed) = match fate {
+                Fate::Trash => {
+                    ("Moved to trash", move_to_trash(&*files, path).await.map(|()| true))
+                }
                 Fate::Deletion { asks: true } if !is_wanted(path, output) => {
                     output.say(&format!("Kept: {path}"))?;
                     continue;
                 }
-                Fate::Deletion { .. } => {
-                    let deleted = files.delete(path, how.recursive).await;
-                    let Some(deleted) = judged(deleted, path, how.force) else { continue };
-                    deleted.map(|()| "Deleted")
-                }
+                Fate::Deletion { .. } => ("Deleted", files.delete(path, how.recursive).await),
             };
-            if let Some(what) = output.reported(removed) {
+            if how.force && is_gone(&*files, path, &removed).await {
+                continue;
+            }
+            let removed = removed.and_then(|was_there| match was_there {
+                true => Ok(()),
+                false => Err(FsError::not_found("delete", path)),
+            });
+            if output.reported(removed).is_some() {
                 output.say(&format!("{what}: {path}"))?;
                 output.done.push(Done { path: path.to_string(), to: None, bytes: None });
             }
@@ -157,19 +162,13 @@ impl Shell {
     }
 }
 
-/// What a deletion came to. None if somebody else has deleted the path meanwhile, and that is no failure.
-fn judged(
-    deleted: Result<bool, FsError>,
-    path: &FsPath,
-    force: bool,
-) -> Option<Result<(), FsError>> {
-    let gone = match deleted {
-        Ok(true) => return Some(Ok(())),
-        Ok(false) => FsError::not_found("delete", path),
-        Err(error) if error.kind == ErrorKind::NotFound => error,
-        Err(error) => return Some(Err(error)),
+/// Whether nothing was removed because somebody else has removed the path meanwhile.
+async fn is_gone(files: &dyn FileSystem, path: &FsPath, removed: &Result<bool, FsError>) -> bool {
+    let was_missed = match removed {
+        Ok(was_there) => !was_there,
+        Err(error) => error.kind == ErrorKind::NotFound,
     };
-    (!force).then_some(Err(gone))
+    was_missed && files.find(path).await.is_ok_and(|found| found.is_none())
 }
 
 /// Where sources are moved to.
@@ -240,16 +239,24 @@ pub(super) async fn move_to_trash(files: &dyn FileSystem, path: &FsPath) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use corona::filesystem::{FileSystemSettings, LocalFiles};
+
     use super::*;
 
-    #[test]
-    fn a_path_that_somebody_else_deletes_meanwhile_is_no_failure_with_force() {
-        let path: FsPath = FsPath::parse("file:///a").unwrap();
-        for force in [true, false] {
-            for gone in [Ok(false), Err(FsError::not_found("delete", &path))] {
-                assert_eq!(judged(gone, &path, force).is_none(), force);
-            }
+    #[tokio::test]
+    async fn a_path_is_gone_when_it_was_missed_and_is_not_there() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("there"), "").unwrap();
+        let files = LocalFiles::new(&FileSystemSettings::default());
+        for (name, removed, expected) in
+            [("gone", Ok(false), true), ("gone", Ok(true), false), ("there", Ok(false), false)]
+        {
+            let path = FsPath::parse(&format!("file:{}", root.path().join(name).display()));
+            let path = path.unwrap();
+            assert_eq!(is_gone(&files, &path, &removed).await, expected, "{name} {removed:?}");
+            // As something else that was not found may be.
+            let missed = Err(FsError::not_found("delete", &path));
+            assert_eq!(is_gone(&files, &path, &missed).await, name == "gone", "{name}");
         }
-        assert!(judged(Ok(true), &path, true).is_some_and(|judged| judged.is_ok()));
     }
 }

@@ -41,11 +41,13 @@ impl KnownUse {
         let path = format!("/api/v1/jobs/{job}");
         let of_conf = format!("{path}/configuration");
         let both = async {
-            let found = pages.found::<FinishedJobDetail>(&path).await;
-            Ok((found, pages.found::<FinishedProperties>(&of_conf).await))
+            let Some(found) = pages.found::<FinishedJobDetail>(&path).await else {
+                return Ok(None);
+            };
+            Ok(Some((found, pages.found::<FinishedProperties>(&of_conf).await)))
         };
-        let (found, properties) = block_on(both).ok()?;
-        let FinishedJobDetail { counters: total, map_counters, reduce_counters, .. } = found?;
+        let (found, properties) = block_on(both).ok()??;
+        let FinishedJobDetail { counters: total, map_counters, reduce_counters, .. } = found;
         let properties = properties.unwrap_or_default();
         Some(KnownUse { total, maps: map_counters, reduces: reduce_counters, properties })
     }
@@ -55,12 +57,14 @@ impl KnownUse {
         let path = format!("/api/v1/jobs/{job}");
         let (of_counters, of_conf) = (format!("{path}/counters"), format!("{path}/configuration"));
         let both = async {
-            let found = pages.found::<JobCounters>(&of_counters).await;
-            Ok((found, pages.found::<JobProperties>(&of_conf).await))
+            let Some(found) = pages.found::<JobCounters>(&of_counters).await else {
+                return Ok(None);
+            };
+            Ok(Some((found, pages.found::<JobProperties>(&of_conf).await)))
         };
-        let (found, properties) = block_on(both).ok()?;
+        let (found, properties) = block_on(both).ok()??;
         let mut total = Values::new();
-        for counter in found?.total {
+        for counter in found.total {
             total.entry(counter.group).or_default().insert(counter.name, counter.value);
         }
         let properties = properties.into_iter().flat_map(|it| it.properties);

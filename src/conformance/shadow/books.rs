@@ -185,6 +185,15 @@ impl SessionBooks {
         &mut self.types[kind.index()]
     }
 
+    /// Whether the primary has granted the request of this grant of ours, and that is still to be judged.
+    pub(super) fn is_matched_soon(&self, kind: ResourceType, stamp: u64) -> bool {
+        let ours = self.types[kind.index()].grants.iter().find(|ours| ours.stamp == stamp);
+        ours.is_some_and(|ours| {
+            let is_it = |what: &TheirDecision| matches!(what, TheirDecision::Granted(it) if it.id == ours.id);
+            self.unmatched.iter().any(|unmatched| is_it(&unmatched.what))
+        })
+    }
+
     /// Decisions that wait for the other side.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {

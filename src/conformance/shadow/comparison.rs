@@ -164,6 +164,7 @@ impl Comparison {
                     if !ends {
                         self.expired.note(handle.clone(), self.now);
                     }
+                    self.match_decisions(&handle);
                     self.session_ended(&handle);
                 }
             }

@@ -385,7 +385,7 @@ fn our_node(comparison: &Comparison, handle: &str, id: i32) -> Arc<str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::Configuration;
     use super::super::books::Unmatched;
     use super::super::oracle::Oracle;
@@ -395,7 +395,7 @@ mod tests {
     use corona_model::types::{ComputeSpecs, Millis};
 
     /// Memory alone is counted, on nodes with 4,096 MB. Each of these sessions asks for one map with so much.
-    fn watching(nodes: &[&str], requests: &[(&str, i32, i32)]) -> Comparison {
+    pub(in super::super) fn watching(nodes: &[&str], requests: &[(&str, i32, i32)]) -> Comparison {
         let counted = [("corona.cm.resources".to_owned(), "memory".to_owned())];
         let loaded = corona_config::load(None, &counted).unwrap();
         let configuration = Configuration::read(&loaded).unwrap();
@@ -421,7 +421,7 @@ mod tests {
         both
     }
 
-    fn grant_of(id: i32, node: &str) -> Grant {
+    pub(in super::super) fn grant_of(id: i32, node: &str) -> Grant {
         let node = testing::report(node, node, 8);
         Grant {
             id,
@@ -433,7 +433,7 @@ mod tests {
         }
     }
 
-    fn found(both: &mut Comparison) -> Vec<String> {
+    pub(in super::super) fn found(both: &mut Comparison) -> Vec<String> {
         both.stats.take_new().iter().map(ToString::to_string).collect()
     }
 
@@ -521,5 +521,32 @@ mod tests {
             let found = found(&mut both);
             assert!(!found.iter().any(|notice| notice.contains("no free slot")), "{found:?}");
         }
+    }
+
+    /// The primary's grant came in time, and waits for news when ours is due.
+    #[test]
+    fn a_grant_that_waits_for_news_is_not_missing() {
+        let mut both = watching(&["n", "o"], &[("s.1", 1, 4_000), ("s.2", 2, 1_000)]);
+        let Some(ObservedState::Granted(full)) = both.oracle.engine().standing("s.1", 1) else {
+            panic!("s.1 holds nothing");
+        };
+        assert!(both.they_grant(&"s.1".into(), &grant_of(1, &full), both.now));
+        both.primary_listed = true;
+        both.now = both.patience - Duration::from_millis(200);
+        let what = TheirDecision::Granted(grant_of(2, &full));
+        let waits = Unmatched { since: both.now, what };
+        both.books.sessions.get_mut("s.2").unwrap().unmatched.push_back(waits);
+        both.match_decisions(&"s.2".into());
+        both.now = both.patience + Duration::from_millis(100);
+        both.sweep();
+        both.oracle.apply(both.now, Input::ReleaseResources { handle: "s.1".into(), ids: vec![1] });
+        both.decide(false);
+        both.now = both.patience + Duration::from_secs(1);
+        both.sweep();
+        let granted = both.oracle.engine().standing("s.2", 2);
+        assert_eq!(granted, Some(ObservedState::Granted(full)));
+        assert!(both.books.open.is_empty());
+        let found = found(&mut both);
+        assert!(found.iter().all(|notice| !notice.contains("nothing within")), "{found:?}");
     }
 }

@@ -290,6 +290,11 @@ impl Comparison {
                 continue;
             }
             match due.what {
+                // The primary's is there, and waits for news.
+                DueWhat::Grant(kind) if session.is_matched_soon(kind, due.stamp) => {
+                    let ExpectedDecision { handle, what, stamp, .. } = due;
+                    self.is_due(&handle, what, stamp, HOLD);
+                }
                 DueWhat::Grant(kind) => self.grant_is_due(&due, kind),
                 DueWhat::Revocation(kind) => self.revocation_is_due(&due, kind),
                 DueWhat::DeadNode => self.dead_node_is_due(&due),

@@ -173,3 +173,32 @@ impl Comparison {
         self.notice_differs(DEAD_NODE, rule, place, "nothing", &format!("{node} is dead"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::books::Made;
+    use super::super::grants::tests::{found, grant_of, watching};
+    use super::*;
+
+    /// The primary takes back first what is taken back second here.
+    #[test]
+    fn revocations_in_another_order_differ() {
+        let mut both = watching(&["n"], &[("s.1", 1, 1_000)]);
+        let handle: Arc<str> = "s.1".into();
+        let session = both.books.sessions.get_mut(&handle).unwrap();
+        for (stamp, id) in [(101, 1), (102, 2)] {
+            let (node, made) = ("n".into(), Made::default());
+            let ours = OurRevocation { id, node, made, stamp, released: false };
+            session.of_type(ResourceType::Map).revocations.push_back(ours);
+        }
+        for id in [2, 1] {
+            assert!(both.they_revoke(&handle, &grant_of(id, "n"), Duration::ZERO));
+        }
+        let found = found(&mut both);
+        assert!(
+            found.len() == 1 && found[0].contains("request 1 is revoked before 2"),
+            "{found:?}"
+        );
+        assert_eq!(both.stats.notice(REVOKE).different, 1);
+    }
+}

@@ -295,7 +295,10 @@ impl<'a> Question<'a> {
         let kept = self.offers.all.iter().filter(|offer| offer.reserved).count();
         let kept = kept.saturating_sub(usize::from(reservation.is_some()));
         let preemption = self.engine.room_due(self.entry.pool, self.kind, self.now);
-        let others = self.others().into_iter().map(|other| self.holder(other));
+        // Types share the resources. The one that is wanted goes first.
+        let mut kinds = ResourceType::ALL;
+        kinds.sort_by_key(|kind| *kind != self.kind);
+        let others = self.others(&kinds).into_iter().map(|other| self.holder(other, &kinds));
         let guaranteed =
             others.filter(|it| it.claim.is_some_and(|claim| claim != HolderClaim::HigherPriority));
         let guaranteed = guaranteed.take(RIVALS_NAMED).collect();
@@ -466,7 +469,7 @@ impl<'a> Question<'a> {
         let share = share.map_or(0.0, |(_, share)| *share);
         let granted = |pool: &Pool| pool.kinds[kind].tally.granted;
         let tree = &self.engine.scheduler.tree;
-        let others = self.others();
+        let others = self.others(&[kind]);
         let (named, more) = others.split_at(others.len().min(RIVALS_NAMED));
         Competition {
             pool: self.pool.name.clone(),
@@ -477,28 +480,19 @@ impl<'a> Question<'a> {
             share,
             ahead: self.ahead(None),
             near_only: self.near_only(),
-            holders: named.iter().map(|other| self.holder(other)).collect(),
+            holders: named.iter().map(|other| self.holder(other, &[kind])).collect(),
             more_holders: more.len(),
-            more_granted: more.iter().map(|other| self.granted_of(other)).sum(),
+            more_granted: more.iter().map(|other| granted(other)).sum(),
             preemption: self.engine.preemption_for(pool, kind, share, &shares, self.now),
         }
     }
 
-    /// The grants of a pool that the requests compete with: those of their type or, where resources are counted, which
-    /// all types share, all.
-    fn granted_of(&self, pool: &Pool) -> i64 {
-        match self.engine.settings.resources.are_counted() {
-            true => pool.kinds.0.iter().map(|state| state.tally.granted).sum(),
-            false => pool.kinds[self.kind].tally.granted,
-        }
-    }
-
-    /// The other pools that hold such grants, those with the most first.
-    fn others(&self) -> Vec<&Pool> {
+    /// The other pools that hold grants of these types, those with the most first.
+    fn others(&self, kinds: &[ResourceType]) -> Vec<&Pool> {
         let others = self.engine.scheduler.tree.pools();
         let others = others.filter(|(other, _)| *other != self.entry.pool).map(|(_, other)| other);
-        let mut others: Vec<&Pool> = others.filter(|other| self.granted_of(other) > 0).collect();
-        others.sort_by_key(|other| (Reverse(self.granted_of(other)), &other.name));
+        let mut others: Vec<&Pool> = others.filter(|other| granted_of(other, kinds) > 0).collect();
+        others.sort_by_key(|other| (Reverse(granted_of(other, kinds)), &other.name));
         others
     }
 
@@ -513,34 +507,41 @@ impl<'a> Question<'a> {
             && self.pending().all(|(_, request, _)| !request.hosts.is_empty())
     }
 
-    /// A pool, with the claim that protects its grants: the minimum that holds it within, if one does.
-    fn holder(&self, other: &Pool) -> Holder {
-        let kind = self.kind;
-        let (slots, amounts, within);
-        if other.group == self.pool.group {
-            let minimum = other.kinds[kind].minimum;
-            slots = (minimum > 0).then_some(HolderClaim::Minimum(minimum));
-            let minimum = other.quota.minimum;
-            within = !other.quota.has_more(held_of(&other.kinds));
-            amounts = (minimum != Amounts::ZERO)
-                .then_some(HolderClaim::MinimumAmounts { minimum, within });
-        } else {
-            let group = self.engine.scheduler.tree.group(other.group);
-            let minimum = group.kinds[kind].minimum;
-            slots = (minimum > 0).then_some(HolderClaim::GroupMinimum(minimum));
-            let minimum = group.quota.minimum;
-            within = !group.quota.has_more(held_of(&group.kinds));
-            amounts =
-                (minimum != Amounts::ZERO).then_some(HolderClaim::GroupMinimumAmounts(minimum));
-        }
+    /// A pool with its grants of these types, and the claim that protects them. A minimum in resources goes first while
+    /// the pool is within it; one in slots protects the grants of its type, which are then the ones that are counted.
+    fn holder(&self, other: &Pool, kinds: &[ResourceType]) -> Holder {
+        let group = self.engine.scheduler.tree.group(other.group);
+        let is_sibling = other.group == self.pool.group;
+        let (claims, quota) = match is_sibling {
+            true => (&other.kinds, &other.quota),
+            false => (&group.kinds, &group.quota),
+        };
+        let held = |kind: &&ResourceType| other.kinds[**kind].tally.granted > 0;
+        let guaranteed = kinds.iter().filter(held).find(|kind| claims[**kind].minimum > 0);
+        let slots = guaranteed.map(|kind| match is_sibling {
+            true => HolderClaim::Minimum(claims[*kind].minimum),
+            false => HolderClaim::GroupMinimum(claims[*kind].minimum),
+        });
+        let (minimum, within) = (quota.minimum, !quota.has_more(held_of(claims)));
+        let amounts = (minimum != Amounts::ZERO).then_some(match is_sibling {
+            true => HolderClaim::MinimumAmounts { minimum, within },
+            false => HolderClaim::GroupMinimumAmounts(minimum),
+        });
         let order = self.engine.scheduler.tree.order_in(Some(other.group));
-        let before = other.group == self.pool.group
+        let before = is_sibling
             && order == SiblingOrder::Priority
             && other.settings.priority > self.pool.settings.priority;
         let claim = amounts.filter(|_| within).or(slots).or(amounts);
         let claim = claim.or(before.then_some(HolderClaim::HigherPriority));
-        Holder { pool: other.name.clone(), granted: self.granted_of(other), claim }
+        let counted = guaranteed.filter(|_| claim == slots).map(std::slice::from_ref);
+        let granted = granted_of(other, counted.unwrap_or(kinds));
+        Holder { pool: other.name.clone(), granted, claim }
     }
+}
+
+/// The grants of a pool, of these types.
+fn granted_of(pool: &Pool, kinds: &[ResourceType]) -> i64 {
+    kinds.iter().map(|kind| pool.kinds[*kind].tally.granted).sum()
 }
 
 /// The first few of `keys` by name, and how many they are.

@@ -267,21 +267,40 @@ fn minima_in_resources_of_others_are_named() {
     let world = crowded(&["h.a", "g.b"], |s| least(s, "h", MEMORY, Quota::Amount(700)));
     let named = "pool h.a holds 7 (its group's minimum is 700 MB of memory)";
     assert_eq!(text(&world, "2026.2"), format!("{too_little}; {named}"));
-    // Grants of another type take the same resources.
-    let mut world = counting(|s| {
-        least(s, "g.a", MEMORY, Quota::Amount(700));
-        s.pools.pools.entry(PoolName::new("g", "a")).or_default().minimum[ResourceType::Reduce] = 1;
-    });
-    node(&mut world, "n1", 20, 1_000);
-    world.start("2026.1", "g.a");
-    let mut reduces = taking(1..=7, 1, 100);
-    reduces.iter_mut().for_each(|request| request.kind = ResourceType::Reduce);
-    world.ask("2026.1", reduces);
-    world.start("2026.2", "g.b");
-    world.ask("2026.2", taking(1..=9, 1, 100));
-    let all = text(&world, "2026.2");
-    let named = "pool g.a holds 7 (guaranteed by its minimum of 700 MB of memory)";
-    assert!(all.ends_with(named), "{all}");
+    // A group's minima in slots and in resources: the one that it is within.
+    for (amount, named) in [
+        (700, "pool h.a holds 8 (its group's minimum is 8)"),
+        (900, "pool h.a holds 9 (its group's minimum is 900 MB of memory)"),
+    ] {
+        let world = crowded(&["h.a", "g.b"], |s| {
+            least(s, "h", MEMORY, Quota::Amount(amount));
+            s.pools.groups.entry("h".into()).or_default().minimum[Map] = 8;
+        });
+        assert_eq!(text(&world, "2026.2"), format!("{too_little}; {named}"));
+    }
+    // Grants of another type take the same resources. A minimum of maps does not protect reduces.
+    for (slots, kind, memory_mb, named) in [
+        (1, ResourceType::Reduce, 700, "holds 7 (guaranteed by its minimum of 700 MB of memory)"),
+        (7, ResourceType::Reduce, 0, "holds 7 (guaranteed by its minimum of 7)"),
+        (8, Map, 0, ""),
+    ] {
+        let mut world = counting(|s| {
+            least(s, "g.a", MEMORY, Quota::Amount(memory_mb));
+            s.pools.pools.entry(PoolName::new("g", "a")).or_default().minimum[kind] = slots;
+        });
+        node(&mut world, "n1", 20, 1_000);
+        world.start("2026.1", "g.a");
+        let mut reduces = taking(1..=7, 1, 100);
+        reduces.iter_mut().for_each(|request| request.kind = ResourceType::Reduce);
+        world.ask("2026.1", reduces);
+        world.start("2026.2", "g.b");
+        world.ask("2026.2", taking(1..=9, 1, 100));
+        let all = text(&world, "2026.2");
+        match named.is_empty() {
+            true => assert!(!all.contains("pool g.a"), "{all}"),
+            false => assert!(all.ends_with(&format!("pool g.a {named}")), "{all}"),
+        }
+    }
     // A host whose slots are all in use: the same names.
     let mut world = counting(|s| least(s, "g.a", MEMORY, Quota::Amount(200)));
     node(&mut world, "n1", 2, 1_000);

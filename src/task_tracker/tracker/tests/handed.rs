@@ -187,3 +187,34 @@ async fn an_idle_process_waits_for_the_next_tracker() {
     world.end(&maps[0]).await;
     assert!(!child.runs());
 }
+
+/// Whatever stands first among the works: tasks that run keep their slots, and those that wait go on to.
+#[tokio::test]
+async fn running_tasks_keep_their_slots_and_the_next_one_waits() {
+    let one_slot = |parts: &mut Parts| parts.slots = SlotCounts { maps: 1, reduces: 1 };
+    let mut world = TestTracker::with(one_slot).await;
+    let first = world.task("map", PROGRAM, &[]);
+    let mut second = first.clone();
+    second.attempt.task.number += 1;
+    let child = world.launched(&first).await;
+    world.launch(&second).await;
+    until("it is known", || world.state(&second).is_some()).await;
+    let reversed = |text: String| {
+        let mut handed: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let works = handed["works"].as_array_mut().unwrap();
+        assert_eq!(works.len(), 2, "{text}");
+        works.reverse();
+        handed.to_string()
+    };
+    world.hand_over_to(reversed, one_slot).await;
+    assert_eq!(world.tracker.snapshot().maps, SlotUse { total: 1, used: 1 });
+    let before = world.peer.count();
+    until("reports", || world.peer.count() > before + 3).await;
+    assert_eq!(world.state(&second), Some(TaskState::Unassigned));
+    assert!(child.runs());
+    child.leave(1);
+    world.peer.told(&first.attempt, TaskState::FailedUnclean).await;
+    world.child(&second).await.leave(1);
+    world.peer.told(&second.attempt, TaskState::FailedUnclean).await;
+    world.end(&first).await;
+}
