@@ -35,7 +35,6 @@ use corona_hadoop::writables::{
 use corona_net::testing::{some, soon, until};
 use corona_process::procfs;
 
-/// Waits for a future that should complete soon, but may take long on a busy machine.
 /// A server that runs until this is dropped.
 struct Running {
     address: InetAddress,
