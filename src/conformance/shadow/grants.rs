@@ -433,6 +433,13 @@ pub(super) mod tests {
         }
     }
 
+    fn node_of(both: &Comparison, handle: &str, id: i32) -> Arc<str> {
+        match both.oracle.engine().standing(handle, id) {
+            Some(ObservedState::Granted(node)) => node,
+            other => panic!("{handle} {id}: {other:?}"),
+        }
+    }
+
     pub(in super::super) fn found(both: &mut Comparison) -> Vec<String> {
         both.stats.take_new().iter().map(ToString::to_string).collect()
     }
@@ -474,11 +481,6 @@ pub(super) mod tests {
     #[test]
     fn a_grant_on_another_node_waits_for_the_news_that_makes_room() {
         let mut both = watching(&["n", "o"], &[("s.1", 1, 4_000), ("s.2", 2, 1_000)]);
-        let node_of =
-            |both: &Comparison, handle, id| match both.oracle.engine().standing(handle, id) {
-                Some(ObservedState::Granted(node)) => node,
-                other => panic!("{handle} {id}: {other:?}"),
-            };
         let (first, second) = (node_of(&both, "s.1", 1), node_of(&both, "s.2", 2));
         assert_ne!(first, second);
         assert!(both.they_grant(&"s.1".into(), &grant_of(1, &first), both.now));
@@ -500,10 +502,7 @@ pub(super) mod tests {
             let waiting = [("s.3", 3, 4_000), ("s.4", 4, 4_000)];
             let mut both = watching(&["n", "o"], &[held, waiting].concat());
             for (handle, id, _) in held {
-                let Some(ObservedState::Granted(node)) = both.oracle.engine().standing(handle, id)
-                else {
-                    panic!("{handle} holds nothing");
-                };
+                let node = node_of(&both, handle, id);
                 assert!(both.they_grant(&handle.into(), &grant_of(id, &node), both.now));
             }
             both.now = Duration::from_secs(1);
@@ -516,8 +515,7 @@ pub(super) mod tests {
                 both.oracle.apply(both.now, input);
             }
             both.decide(false);
-            let granted = both.oracle.engine().standing("s.3", 3);
-            assert_eq!(granted, Some(ObservedState::Granted(theirs.into())));
+            assert_eq!(&*node_of(&both, "s.3", 3), theirs);
             let found = found(&mut both);
             assert!(!found.iter().any(|notice| notice.contains("no free slot")), "{found:?}");
         }
@@ -527,9 +525,7 @@ pub(super) mod tests {
     #[test]
     fn a_grant_that_waits_for_news_is_not_missing() {
         let mut both = watching(&["n", "o"], &[("s.1", 1, 4_000), ("s.2", 2, 1_000)]);
-        let Some(ObservedState::Granted(full)) = both.oracle.engine().standing("s.1", 1) else {
-            panic!("s.1 holds nothing");
-        };
+        let full = node_of(&both, "s.1", 1);
         assert!(both.they_grant(&"s.1".into(), &grant_of(1, &full), both.now));
         both.primary_listed = true;
         both.now = both.patience - Duration::from_millis(200);
@@ -543,8 +539,7 @@ pub(super) mod tests {
         both.decide(false);
         both.now = both.patience + Duration::from_secs(1);
         both.sweep();
-        let granted = both.oracle.engine().standing("s.2", 2);
-        assert_eq!(granted, Some(ObservedState::Granted(full)));
+        assert_eq!(node_of(&both, "s.2", 2), full);
         assert!(both.books.open.is_empty());
         let found = found(&mut both);
         assert!(found.iter().all(|notice| !notice.contains("nothing within")), "{found:?}");

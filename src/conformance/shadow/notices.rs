@@ -283,18 +283,19 @@ impl Comparison {
             }
             self.books.open.remove(&due.stamp);
             let Some(session) = self.books.sessions.get(&due.handle) else { continue };
-            if session.notifications > 0 {
+            let put_off = match due.what {
                 // The primary waits for the driver's answer before it sends it more.
+                _ if session.notifications > 0 => Some(self.patience),
+                // The primary's is there, and waits for news.
+                DueWhat::Grant(kind) if session.is_matched_soon(kind, due.stamp) => Some(HOLD),
+                _ => None,
+            };
+            if let Some(wait) = put_off {
                 let ExpectedDecision { handle, what, stamp, .. } = due;
-                self.is_due(&handle, what, stamp, self.patience);
+                self.is_due(&handle, what, stamp, wait);
                 continue;
             }
             match due.what {
-                // The primary's is there, and waits for news.
-                DueWhat::Grant(kind) if session.is_matched_soon(kind, due.stamp) => {
-                    let ExpectedDecision { handle, what, stamp, .. } = due;
-                    self.is_due(&handle, what, stamp, HOLD);
-                }
                 DueWhat::Grant(kind) => self.grant_is_due(&due, kind),
                 DueWhat::Revocation(kind) => self.revocation_is_due(&due, kind),
                 DueWhat::DeadNode => self.dead_node_is_due(&due),

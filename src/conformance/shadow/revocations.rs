@@ -180,7 +180,7 @@ mod tests {
     use super::super::grants::tests::{found, grant_of, watching};
     use super::*;
 
-    /// The primary takes back first what is taken back second here.
+    /// The primary revokes in the reverse order.
     #[test]
     fn revocations_in_another_order_differ() {
         let mut both = watching(&["n"], &[("s.1", 1, 1_000)]);
