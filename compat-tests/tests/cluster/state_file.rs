@@ -107,6 +107,16 @@ impl Manager {
         self.call("getNextSessionId", &json!({})).as_str().unwrap().to_owned()
     }
 
+    /// A session that was granted what it requested, and its driver, which does not answer yet.
+    fn grants_one(&self) -> (TcpListener, String) {
+        self.heartbeat_node();
+        let driver = listener();
+        let handle = self.start_session(port(&driver));
+        self.request(&handle, [1]);
+        self.calls().holds(&handle, 1);
+        (driver, handle)
+    }
+
     fn heartbeat_node(&self) {
         self.calls().heartbeat("tracker:1", "127.0.0.1", 4, DEFAULT);
     }
@@ -294,11 +304,7 @@ fn a_plain_recovery_leaves_a_state_file_that_is_out_of_date() {
 fn an_upgrade_that_is_given_up_costs_nothing() {
     let world = TestState::new();
     let manager = world.start(&[]);
-    manager.heartbeat_node();
-    let driver = listener();
-    let handle = manager.start_session(port(&driver));
-    manager.request(&handle, [1]);
-    manager.calls().holds(&handle, 1);
+    let (driver, handle) = manager.grants_one();
     assert!(manager.set_safe_mode(true));
     assert!(manager.persist());
 
@@ -316,11 +322,7 @@ fn an_upgrade_that_is_given_up_costs_nothing() {
 fn a_state_that_cannot_be_written_is_told_and_leaves_all_as_it_was() {
     let world = TestState::new();
     let manager = world.start(&[]);
-    manager.heartbeat_node();
-    let driver = listener();
-    let handle = manager.start_session(port(&driver));
-    manager.request(&handle, [1]);
-    manager.calls().holds(&handle, 1);
+    let (driver, handle) = manager.grants_one();
     assert!(manager.set_safe_mode(true));
     // A directory is in the way, which stops every user, root too.
     std::fs::create_dir(world.directory.path().join("cm.state.new")).unwrap();

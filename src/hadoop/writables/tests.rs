@@ -111,22 +111,10 @@ pub(crate) fn new_map() -> Task {
         counters: Some(counter("org.apache.hadoop.mapred.Task$Counter", "SPILLED_RECORDS", 0)),
         ..running_map()
     };
-    Task {
-        job_file: "/s/job.xml".to_owned(),
-        attempt: map_attempt(),
-        partition: 3,
-        slots: 1,
-        status,
-        skip: SkipRanges::default(),
-        skipping: false,
-        job_cleanup: None,
-        job_setup: false,
-        user: "alice".to_owned(),
-        write_skipped: true,
-        task_cleanup: false,
-        extra_data: vec![],
-        kind: TaskKind::Map { split: Some(Split { class: "C".to_owned(), data: vec![1, 2] }) },
-    }
+    let split = Some(Split { class: "C".to_owned(), data: vec![1, 2] });
+    let kind = TaskKind::Map { split };
+    let task = Task::new(map_attempt(), "/s/job.xml".to_owned(), "alice".to_owned(), kind);
+    Task { partition: 3, status, ..task }
 }
 
 const NEW_MAP: &str = r#"0a"/s/job.xml" MAP 00000003 00000001
