@@ -218,7 +218,7 @@ impl ClearBlacklist {
     }
 }
 
-/// What is asked about the node of this name, else about the only one on the host of this name.
+/// The answer about the node of this name, else about the only one on the host of this name.
 async fn by_name_or_host<T>(
     web: &Web,
     name: &str,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Storage, StorageError, StorageFile};
 
-/// What is wrong with a storage. Shared by all its files.
+/// The faults of a storage, shared by all its files.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<(Mutex<FaultState>, Condvar)>);
 

@@ -55,7 +55,7 @@ pub fn choice<'a>(
     }
 }
 
-/// A choice between words, of which none need be chosen.
+/// A choice of at most one of several words.
 pub fn words<'a>(
     parameters: &Parameters,
     name: &str,

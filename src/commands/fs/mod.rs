@@ -566,7 +566,7 @@ impl Shell {
         Ok(())
     }
 
-    /// What `stat` describes. What is not found is reported.
+    /// The files that `stat` describes. Paths that are not found are reported.
     async fn to_stat(&self, text: &str, output: &mut Output<'_, '_>) -> Vec<FileStatus> {
         let found = output.reported(self.found(text).await);
         let found = found.map(|(_, _, found)| found);

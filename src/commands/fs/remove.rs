@@ -162,7 +162,7 @@ impl Shell {
     }
 }
 
-/// Whether nothing was removed because somebody else has removed the path meanwhile.
+/// Whether the path was not there to be removed, and is not there now: somebody else has removed it.
 async fn is_gone(files: &dyn FileSystem, path: &FsPath, removed: &Result<bool, FsError>) -> bool {
     let was_missed = match removed {
         Ok(was_there) => !was_there,

@@ -82,7 +82,7 @@ pub enum TaskKind {
 }
 
 impl Task {
-    /// A task that runs the user's code, of which nothing has run yet, with an empty list of counters.
+    /// A task that runs the user's code and has not begun, with an empty list of counters.
     pub fn new(attempt: TaskAttemptId, job_file: String, user: String, kind: TaskKind) -> Task {
         let status = TaskStatus {
             output_size: 0,

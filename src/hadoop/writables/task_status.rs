@@ -104,7 +104,7 @@ pub struct TaskStatus {
 }
 
 impl TaskStatus {
-    /// The status of an attempt of which nothing else is known. A reduce is in its shuffle.
+    /// The status of an attempt that has reported nothing yet. A reduce is in its shuffle.
     pub fn new(attempt: TaskAttemptId, state: TaskState) -> TaskStatus {
         let is_map = attempt.task.is_map;
         TaskStatus {
