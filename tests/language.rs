@@ -100,7 +100,8 @@ fn clauses(place: &str, text: &str) -> Vec<String> {
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim_start();
         if let Some((_, name)) = line.split_once("fn ").filter(|_| is_test) {
-            let is_clause = ["what_", "who_", "which_"].iter().any(|word| name.starts_with(word));
+            let is_clause =
+                ["what_", "whatever_", "who_", "which_"].iter().any(|word| name.starts_with(word));
             if is_clause {
                 found.push(format!("{place}:{number}: {name}; name the subject"));
             }

@@ -186,12 +186,12 @@ impl ClientCertVerifier for Members {
 }
 
 /// The certificate chain and key of one end.
-pub(crate) type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+pub(crate) type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// What a client needs for a connection.
 pub(crate) fn client(
     trust: Trust,
-    (chain, key): Shown,
+    (chain, key): ChainAndKey,
     protocol: Option<&[u8]>,
 ) -> Result<ClientConfig, Error> {
     let builder = ClientConfig::builder_with_provider(provider());
@@ -209,7 +209,7 @@ pub(crate) fn client(
 /// What a server needs for connections of members and browsers.
 pub(crate) fn server(
     members: Arc<dyn ClientCertVerifier>,
-    shown: Shown,
+    shown: ChainAndKey,
 ) -> Result<ServerConfig, Error> {
     let mut config = server_with(members, shown)?;
     config.alpn_protocols = vec![HTTP.to_vec()];
@@ -217,7 +217,7 @@ pub(crate) fn server(
 }
 
 /// What a server needs for connections of [`ACCESS_PROTOCOL`].
-pub(crate) fn access_server(shown: Shown) -> Result<ServerConfig, Error> {
+pub(crate) fn access_server(shown: ChainAndKey) -> Result<ServerConfig, Error> {
     let mut config = server_with(Arc::new(AnyKey), shown)?;
     config.alpn_protocols = vec![ACCESS_PROTOCOL.to_vec()];
     Ok(config)
@@ -225,7 +225,7 @@ pub(crate) fn access_server(shown: Shown) -> Result<ServerConfig, Error> {
 
 fn server_with(
     verifier: Arc<dyn ClientCertVerifier>,
-    (chain, key): Shown,
+    (chain, key): ChainAndKey,
 ) -> Result<ServerConfig, Error> {
     let builder = ServerConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(&[&rustls::version::TLS13])?;

@@ -52,7 +52,7 @@ pub(super) async fn recover(
     let (SavedState { engine: state, undelivered }, oddities) = read?;
     let racks = racks.of_all(state.hosts()).await;
     let racks = racks.map_err(|error| RecoveryError::Racks(error.to_string()))?;
-    tell_what_is_there(&state, &undelivered);
+    log_recovered_state(&state, &undelivered);
     tell_first(&oddities);
     let recovery = Recovery { now, hash_seed: hash_seed(), hosts, racks };
     let Restored { engine, repairs } = Engine::restore(settings.engine.clone(), state, recovery)?;
@@ -60,7 +60,7 @@ pub(super) async fn recover(
     Ok((engine, undelivered))
 }
 
-fn tell_what_is_there(state: &EngineState, undelivered: &[Undelivered]) {
+fn log_recovered_state(state: &EngineState, undelivered: &[Undelivered]) {
     let (mut pending, mut granted, mut lost) = (0, 0, 0);
     for known in state.sessions.iter().flat_map(|session| &session.requests) {
         match known.standing {

@@ -289,7 +289,8 @@ impl Create {
 impl List {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let entries = self.of.open()?.list()?;
-        let (output, shown) = (self.output, entries.iter().map(Shown::of).collect::<Vec<_>>());
+        let (output, shown) =
+            (self.output, entries.iter().map(EntryAsJson::of).collect::<Vec<_>>());
         output.show(console, &shown, |console| table(&entries).render(console, output.wide))
     }
 }
@@ -461,15 +462,15 @@ fn print(string: &AccessString, console: &mut Console<'_>) -> anyhow::Result<()>
 
 /// An access string as JSON.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct EntryAsJson<'a> {
     #[serde(flatten)]
     entry: &'a Entry,
     state: &'static str,
 }
 
-impl Shown<'_> {
-    fn of(entry: &Entry) -> Shown<'_> {
-        Shown { entry, state: state(entry) }
+impl EntryAsJson<'_> {
+    fn of(entry: &Entry) -> EntryAsJson<'_> {
+        EntryAsJson { entry, state: state(entry) }
     }
 }
 

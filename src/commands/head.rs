@@ -151,7 +151,7 @@ struct Strings {
 
 /// How a head is, as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Shown {
+struct HeadStatus {
     /// Whether all its parts answer.
     runs: bool,
     host: String,
@@ -482,7 +482,7 @@ impl Status {
             }
         };
         let (nodes, jobs) = block_on(async { Ok(serves.ask().await) })?;
-        let shown = Shown {
+        let shown = HeadStatus {
             runs: nodes.is_some() && jobs.is_some(),
             pages: serves.pages(),
             processes: processes(&directory),
@@ -500,7 +500,7 @@ impl Status {
     }
 }
 
-impl Shown {
+impl HeadStatus {
     fn text(&self) -> String {
         let state = if self.runs { "runs" } else { "does not run, or not all of it" };
         let count = |count: Option<u64>| count.map_or("?".to_owned(), |count| count.to_string());

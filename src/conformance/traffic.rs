@@ -13,8 +13,8 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 
 use crate::capture::{
-    Capture, CaptureError, Collector, ConnectionId, ImportSummary, Imported, Limits, PacketCounts,
-    StreamEvent, What,
+    Capture, CaptureError, Collector, ConnectionId, EventKind, ImportSummary, Imported, Limits,
+    PacketCounts, StreamEvent,
 };
 use crate::conversation::{Conversation, Offered, Ports, conversations_of_known_servers};
 use crate::recording::{self, Entry, Header, MAGIC, Record, Unrecorded};
@@ -133,10 +133,10 @@ fn imported(entry: Entry) -> Option<Imported> {
     match record {
         Record::Opened { opening, .. } => Some(Imported::Opened(connection, opening)),
         Record::Accepted => Some(Imported::Accepted(connection)),
-        Record::Data(from, data) => event(from, What::Data(data)),
-        Record::Gap(from, bytes, _) => event(from, What::Missing(bytes)),
-        Record::End(from) => event(from, What::End),
-        Record::Reset(from) => event(from, What::Reset),
+        Record::Data(from, data) => event(from, EventKind::Data(data)),
+        Record::Gap(from, bytes, _) => event(from, EventKind::Missing(bytes)),
+        Record::End(from) => event(from, EventKind::End),
+        Record::Reset(from) => event(from, EventKind::Reset),
         Record::Closed | Record::Finished(_) | Record::Note { .. } => None,
     }
 }

@@ -146,11 +146,11 @@ enum Answer {
     Started(PoolName),
     Heard,
     Cleared(Vec<ResourceType>),
-    Refused(Why),
+    Refused(Reason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Why {
+enum Reason {
     SafeMode,
     InvalidSession,
     DisallowedNode,
@@ -311,7 +311,7 @@ impl Model {
             Input::SetSafeMode { .. } | Input::SettingsChanged { .. } | Input::AccessRevoked { .. }
         );
         if self.safe_mode && !always {
-            foreseen.answer = Refused(Why::SafeMode);
+            foreseen.answer = Refused(Reason::SafeMode);
             return foreseen;
         }
         let answer = match input {
@@ -444,14 +444,14 @@ impl Model {
         now: Millis,
         handle: &Name,
         info: &SessionInfo,
-    ) -> Result<Answer, Why> {
+    ) -> Result<Answer, Reason> {
         let number = handle.split_once('.').and_then(|(_, number)| number.parse::<i32>().ok());
         let well_formed = handle.starts_with(&*self.id_prefix) && number.is_some();
         if !well_formed || self.sessions.contains_key(handle) {
-            return Err(Why::InvalidSession);
+            return Err(Reason::InvalidSession);
         }
         if self.sessions.len() >= self.settings.bounds.sessions {
-            return Err(Why::TooMany);
+            return Err(Reason::TooMany);
         }
         let redirects = &self.settings.scheduling.redirects;
         let asked = info.pool.as_ref().map(|pool| redirects.get(pool).unwrap_or(pool).clone());
@@ -461,7 +461,7 @@ impl Model {
             && self.settings.configured_pools_only
             && !asked.as_ref().is_some_and(|pool| self.is_in_file(pool) && pool.is_legal())
         {
-            return Err(Why::InvalidSession);
+            return Err(Reason::InvalidSession);
         }
         let asked = placed.or(asked);
         let told_pool = asked.unwrap_or_else(|| PoolName::new("default", &info.user_id));
@@ -473,7 +473,7 @@ impl Model {
             pool = PoolName::new("default", "defaultpool");
         }
         if !self.may_submit(&pool, info) {
-            return Err(Why::InvalidSession);
+            return Err(Reason::InvalidSession);
         }
         let vanished = |pool: &PoolName| {
             let rules = self.settings.pools.queues.pools.get(pool);
@@ -482,7 +482,7 @@ impl Model {
         let free = |pool: &PoolName| !configured.contains_key(pool) || vanished(pool);
         let in_use = self.pools.keys().filter(|pool| free(pool)).count();
         if free(&pool) && !self.pools.contains_key(&pool) && in_use >= self.settings.bounds.pools {
-            return Err(Why::TooMany);
+            return Err(Reason::TooMany);
         }
         self.pools.entry(pool.clone()).or_default();
         self.groups.entry(pool.group.clone()).or_default();
@@ -512,11 +512,11 @@ impl Model {
         handle: &Name,
         view: Option<&SessionView>,
         foreseen: &mut Foreseen,
-    ) -> Result<Answer, Why> {
+    ) -> Result<Answer, Reason> {
         let session = self.session(handle)?;
         if view.is_some_and(|view| view.request_id != session.request_id) {
             self.end(handle, foreseen);
-            return Err(Why::InvalidSession);
+            return Err(Reason::InvalidSession);
         }
         session.heard = now;
         Ok(Done)
@@ -527,7 +527,7 @@ impl Model {
         now: Millis,
         handle: &Name,
         requests: &[ResourceRequest],
-    ) -> Result<Answer, Why> {
+    ) -> Result<Answer, Reason> {
         let mut summary = RequestSummary::default();
         for wish in requests {
             summary.counts[wish.kind] += 1;
@@ -544,23 +544,23 @@ impl Model {
         now: Millis,
         handle: &Name,
         summary: &RequestSummary,
-    ) -> Result<Answer, Why> {
+    ) -> Result<Answer, Reason> {
         let legal = self.settings.partitioning.legal_types();
         let illegal = |kind| summary.counts[kind] > 0 && !legal[kind];
         if ResourceType::ALL.into_iter().any(illegal) || summary.contradictory {
-            return Err(Why::Malformed);
+            return Err(Reason::Malformed);
         }
-        let session = self.sessions.get_mut(handle).ok_or(Why::InvalidSession)?;
+        let session = self.sessions.get_mut(handle).ok_or(Reason::InvalidSession)?;
         let limits = self.settings.pools.pools.get(&session.told_pool);
         for kind in ResourceType::ALL {
             let limit = limits.filter(|pool| pool.request_max).map(|pool| pool.maximum[kind]);
             if limit.is_some_and(|limit| summary.counts[kind] as i64 > i64::from(limit)) {
-                return Err(Why::InvalidSession);
+                return Err(Reason::InvalidSession);
             }
         }
         let known = session.wishes.len();
         if known + summary.count() > self.settings.bounds.requests_per_session {
-            return Err(Why::TooMany);
+            return Err(Reason::TooMany);
         }
         session.heard = now;
         session.request_id = summary.largest_id;
@@ -572,18 +572,18 @@ impl Model {
         now: Millis,
         handle: &Name,
         requests: &[ResourceRequest],
-    ) -> Result<Answer, Why> {
+    ) -> Result<Answer, Reason> {
         let legal = self.settings.partitioning.legal_types();
-        let session = self.sessions.get_mut(handle).ok_or(Why::InvalidSession)?;
+        let session = self.sessions.get_mut(handle).ok_or(Reason::InvalidSession)?;
         let contradicts = |wish: &ResourceRequest| {
             wish.hosts.iter().any(|host| wish.exclude_hosts.contains(host))
         };
         if requests.iter().any(|wish| !legal[wish.kind] || contradicts(wish)) {
-            return Err(Why::Malformed);
+            return Err(Reason::Malformed);
         }
         let known = session.wishes.len();
         if known + requests.len() > self.settings.bounds.requests_per_session {
-            return Err(Why::TooMany);
+            return Err(Reason::TooMany);
         }
         session.heard = now;
         let mut added = Vec::new();
@@ -605,7 +605,7 @@ impl Model {
         Ok(Done)
     }
 
-    fn release(&mut self, now: Millis, handle: &Name, ids: &[i32]) -> Result<Answer, Why> {
+    fn release(&mut self, now: Millis, handle: &Name, ids: &[i32]) -> Result<Answer, Reason> {
         self.hear(now, handle)?;
         for id in ids {
             let session = self.session(handle)?;
@@ -660,17 +660,17 @@ impl Model {
         now: Millis,
         report: &NodeReport,
         foreseen: &mut Foreseen,
-    ) -> Result<Answer, Why> {
+    ) -> Result<Answer, Reason> {
         let name = &report.name;
         if !is_allowed(&self.hosts, &report.address.host) {
-            let node = self.nodes.get_mut(name).ok_or(Why::DisallowedNode)?;
+            let node = self.nodes.get_mut(name).ok_or(Reason::DisallowedNode)?;
             (node.heard, node.late) = (now, false);
             node.free = report.free.unwrap_or(node.free);
             return Ok(Heard);
         }
         let known = self.nodes.contains_key(name);
         if !known && self.nodes.len() >= self.settings.bounds.nodes {
-            return Err(Why::TooMany);
+            return Err(Reason::TooMany);
         }
         let fits = self.settings.partitioning.slots(report.total.num_cpus).is_some();
         if !known && fits {
@@ -693,10 +693,10 @@ impl Model {
                 },
             );
         }
-        let Some(node) = self.nodes.get_mut(name) else { return Err(Why::Malformed) };
+        let Some(node) = self.nodes.get_mut(name) else { return Err(Reason::Malformed) };
         (node.heard, node.late) = (now, false);
         if !fits {
-            return Err(Why::Malformed);
+            return Err(Reason::Malformed);
         }
         node.shut = !is_allowed(&self.hosts, &node.address.host);
         node.free = report.free.unwrap_or(node.free);
@@ -957,11 +957,11 @@ impl Model {
         }
     }
 
-    fn session(&mut self, handle: &Name) -> Result<&mut ModelSession, Why> {
-        self.sessions.get_mut(handle).ok_or(Why::InvalidSession)
+    fn session(&mut self, handle: &Name) -> Result<&mut ModelSession, Reason> {
+        self.sessions.get_mut(handle).ok_or(Reason::InvalidSession)
     }
 
-    fn hear(&mut self, now: Millis, handle: &Name) -> Result<(), Why> {
+    fn hear(&mut self, now: Millis, handle: &Name) -> Result<(), Reason> {
         self.session(handle)?.heard = now;
         Ok(())
     }
@@ -978,25 +978,25 @@ fn answer(reply: &Result<Reply, Refusal>) -> Answer {
     }
 }
 
-fn why(refusal: &Refusal) -> Why {
+fn why(refusal: &Refusal) -> Reason {
     match refusal {
-        Refusal::SafeMode => Why::SafeMode,
+        Refusal::SafeMode => Reason::SafeMode,
         Refusal::UnknownSession(_)
         | Refusal::OutOfStep(_)
         | Refusal::MalformedHandle(_)
         | Refusal::ForeignHandle(_)
         | Refusal::AlreadyStarted(_)
         | Refusal::SessionPool(_)
-        | Refusal::OverPoolMaximum { .. } => Why::InvalidSession,
-        Refusal::DisallowedNode(_) => Why::DisallowedNode,
+        | Refusal::OverPoolMaximum { .. } => Reason::InvalidSession,
+        Refusal::DisallowedNode(_) => Reason::DisallowedNode,
         Refusal::IllegalType(_)
         | Refusal::ContradictoryHosts(_)
         | Refusal::UnknownCpuCount { .. }
-        | Refusal::Pool(_) => Why::Malformed,
+        | Refusal::Pool(_) => Reason::Malformed,
         Refusal::TooManySessions { .. }
         | Refusal::TooManyRequests { .. }
         | Refusal::TooManyNodes { .. }
-        | Refusal::TooManyPools { .. } => Why::TooMany,
+        | Refusal::TooManyPools { .. } => Reason::TooMany,
     }
 }
 

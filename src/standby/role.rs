@@ -999,7 +999,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_shows_another_leader_fences() {
+    fn each_sign_of_another_leader_fences() {
         for (input, why) in [
             (Input::SessionLost, FencedBecause::SessionLost),
             (Input::NotWritten, FencedBecause::Replaced),

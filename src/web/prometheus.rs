@@ -102,7 +102,7 @@ impl Samples<'_> {
 
     /// Writes a sample with these labels.
     pub fn labelled(&mut self, labels: &Labels<'_>, value: impl Display) {
-        let _ = writeln!(self.out, "{}{} {value}", self.name, Shown(labels));
+        let _ = writeln!(self.out, "{}{} {value}", self.name, InBraces(labels));
     }
 
     /// Writes a histogram whose buckets end with each of this many octaves of a microsecond.
@@ -112,13 +112,13 @@ impl Samples<'_> {
         for (end, below) in snapshot.octaves(octaves) {
             let end = Duration::as_secs_f64(&end).to_string();
             let labels = [labels, &[("le", &*end)]].concat();
-            let _ = writeln!(self.out, "{name}_bucket{} {below}", Shown(&labels));
+            let _ = writeln!(self.out, "{name}_bucket{} {below}", InBraces(&labels));
         }
         let labels_of_all = [labels, &[("le", "+Inf")]].concat();
-        let _ = writeln!(self.out, "{name}_bucket{} {count}", Shown(&labels_of_all));
+        let _ = writeln!(self.out, "{name}_bucket{} {count}", InBraces(&labels_of_all));
         let sum = snapshot.sum().as_secs_f64();
-        let _ = writeln!(self.out, "{name}_sum{} {sum}", Shown(labels));
-        let _ = writeln!(self.out, "{name}_count{} {count}", Shown(labels));
+        let _ = writeln!(self.out, "{name}_sum{} {sum}", InBraces(labels));
+        let _ = writeln!(self.out, "{name}_count{} {count}", InBraces(labels));
     }
 
     /// Writes a sample if there is a value.
@@ -130,9 +130,9 @@ impl Samples<'_> {
 }
 
 /// Labels in braces, values escaped; nothing when there are none.
-pub struct Shown<'a>(pub &'a Labels<'a>);
+pub struct InBraces<'a>(pub &'a Labels<'a>);
 
-impl Display for Shown<'_> {
+impl Display for InBraces<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, (name, value)) in self.0.iter().enumerate() {
             write!(f, "{}{name}=\"", if position == 0 { '{' } else { ',' })?;

@@ -52,13 +52,13 @@ pub fn admit<S, B>(
     let shown = shown(gate, request.headers(), peer);
     let is_form = method == Method::POST && rights::is_operators_form(path);
     let who = match &shown {
-        Shown::Nothing => peer.clone(),
-        Shown::Session(holder) if !is_form => holder.as_observer(),
-        Shown::Session(holder) | Shown::Token(holder) => holder.clone(),
+        Credential::Nothing => peer.clone(),
+        Credential::Session(holder) if !is_form => holder.as_observer(),
+        Credential::Session(holder) | Credential::Token(holder) => holder.clone(),
     };
     let needed = || rights::page(method.as_str(), path);
     let objection = who.objection(needed).map(|objection| match &shown {
-        Shown::Session(holder) if holder.objection(needed).is_none() => {
+        Credential::Session(holder) if holder.objection(needed).is_none() => {
             "the session of a browser may not do this; send a token".to_owned()
         }
         _ => objection,
@@ -123,7 +123,7 @@ impl Last {
 }
 
 /// What a request shows of its maker beside the certificate of its connection.
-enum Shown {
+enum Credential {
     Nothing,
     /// The session of a browser.
     Session(Peer),
@@ -131,17 +131,19 @@ enum Shown {
     Token(Peer),
 }
 
-fn shown(gate: &Gate, headers: &HeaderMap, peer: &Peer) -> Shown {
+fn shown(gate: &Gate, headers: &HeaderMap, peer: &Peer) -> Credential {
     if !peer.is_tls() {
-        return Shown::Nothing;
+        return Credential::Nothing;
     }
     let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     if let Some(token) = authorization.and_then(|value| value.strip_prefix("Bearer ")) {
-        return gate.holder(token.trim(), peer.address).map_or(Shown::Nothing, Shown::Token);
+        return gate
+            .holder(token.trim(), peer.address)
+            .map_or(Credential::Nothing, Credential::Token);
     }
     let session = gate.cookie_name().and_then(|name| cookie(headers, &name));
     let holder = session.and_then(|session| gate.browser(session, peer.address));
-    holder.map_or(Shown::Nothing, Shown::Session)
+    holder.map_or(Credential::Nothing, Credential::Session)
 }
 
 /// The answer to a peer that has shown nothing.

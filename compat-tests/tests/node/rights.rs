@@ -43,7 +43,7 @@ const FIRST_BYTES: [(&[u8], &str); 5] = [
 ];
 
 /// One who calls.
-enum Who {
+enum Caller {
     Plain,
     /// Within TLS, without a certificate.
     Unknown(Arc<ClientConfig>),
@@ -51,17 +51,17 @@ enum Who {
 }
 
 /// How a reply is compared with a row.
-type Check = fn(&Who, &Row, &str);
+type Check = fn(&Caller, &Row, &str);
 
 trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Connection for T {}
 
-impl Who {
+impl Caller {
     fn name(&self) -> String {
         match self {
-            Who::Plain => "plain".to_owned(),
-            Who::Unknown(_) => "unknown".to_owned(),
-            Who::Member(role, _) => role.to_string(),
+            Caller::Plain => "plain".to_owned(),
+            Caller::Unknown(_) => "unknown".to_owned(),
+            Caller::Member(role, _) => role.to_string(),
         }
     }
 
@@ -70,13 +70,13 @@ impl Who {
         let asking = async {
             let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
             let mut stream: Box<dyn Connection> = match self {
-                Who::Plain => Box::new(stream),
-                Who::Unknown(config) => {
+                Caller::Plain => Box::new(stream),
+                Caller::Unknown(config) => {
                     let name = ServerName::try_from("127.0.0.1").unwrap();
                     let connector = tokio_rustls::TlsConnector::from(config.clone());
                     Box::new(connector.connect(name, stream).await.unwrap())
                 }
-                Who::Member(_, identity) => {
+                Caller::Member(_, identity) => {
                     Box::new(identity.connect(stream, &Role::ALL).await.unwrap())
                 }
             };
@@ -103,11 +103,11 @@ impl Who {
     fn check(&self, row: &Row, reply: &str) {
         let text = || format!("{}: {} {}: {reply:?}", self.name(), row.of, row.name);
         match self {
-            Who::Plain => assert_eq!(reply, "", "{}", text()),
-            Who::Unknown(_) => {
+            Caller::Plain => assert_eq!(reply, "", "{}", text()),
+            Caller::Unknown(_) => {
                 assert!(reply.is_empty() || reply.contains(NO_ACCESS), "{}", text());
             }
-            Who::Member(role, _) => {
+            Caller::Member(role, _) => {
                 let is_refused = reply.contains(NOT_THIS_ROLE);
                 assert!(!reply.is_empty() || CLOSING.contains(&row.name), "{}", text());
                 assert_eq!(!is_refused, row.rights.allow(*role), "{}", text());
@@ -121,15 +121,15 @@ impl Who {
         let is_status = |status: &str| reply.starts_with(&format!("HTTP/1.1 {status} "));
         match self {
             // What it gives is given within TLS.
-            Who::Plain if row.name == rights::SESSION_PATH => {
+            Caller::Plain if row.name == rights::SESSION_PATH => {
                 assert!(is_status("401"), "{}", text());
             }
             _ if row.rights.is_everybody() => assert!(!is_status("401"), "{}", text()),
-            Who::Plain | Who::Unknown(_) => {
+            Caller::Plain | Caller::Unknown(_) => {
                 let is_refused = row.of == "HEAD" || reply.contains(NO_ACCESS);
                 assert!(is_status("401") && is_refused, "{}", text());
             }
-            Who::Member(role, _) => {
+            Caller::Member(role, _) => {
                 let is_refused = is_status("403") && reply.contains(NOT_THIS_ROLE);
                 assert!(reply.starts_with("HTTP/1.1 "), "{}", text());
                 assert_eq!(!is_refused, row.rights.allow(*role), "{}", text());
@@ -221,15 +221,15 @@ impl ServerCertVerifier for AnyServer {
     }
 }
 
-fn without_certificate() -> Who {
+fn without_certificate() -> Caller {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer));
-    Who::Unknown(Arc::new(builder.with_no_client_auth()))
+    Caller::Unknown(Arc::new(builder.with_no_client_auth()))
 }
 
-fn member(world: &Machines, role: Role) -> Who {
+fn member(world: &Machines, role: Role) -> Caller {
     let user: &[&str] = if role == Role::Submit { &["--user", "alice"] } else { &[] };
     let create = [&["access", "create", role.name(), "--dir", "head"], user].concat();
     let string = world.succeeds(&create);
@@ -238,7 +238,7 @@ fn member(world: &Machines, role: Role) -> Who {
     let mut enrol = enrol.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     enrol.stdin.take().unwrap().write_all(string.as_bytes()).unwrap();
     assert!(enrol.wait().unwrap().success());
-    Who::Member(role, Box::new(Identity::open(&world.path(&name)).unwrap()))
+    Caller::Member(role, Box::new(Identity::open(&world.path(&name)).unwrap()))
 }
 
 /// The ports at which a daemon listens; `None` if this user does not see them: the memory and the files of a daemon
@@ -274,7 +274,7 @@ fn each_role_may_do_what_its_rows_say_and_nobody_else_anything() {
     let login = head.line("login");
     world.succeeds(&["login", &login]);
     world.until_nodes(1);
-    let mut everybody = vec![Arc::new(Who::Plain), Arc::new(without_certificate())];
+    let mut everybody = vec![Arc::new(Caller::Plain), Arc::new(without_certificate())];
     everybody.extend(Role::ALL.map(|role| Arc::new(member(&world, role))));
 
     let port = |number| world.base + number;
@@ -304,20 +304,20 @@ fn each_role_may_do_what_its_rows_say_and_nobody_else_anything() {
             };
             for row in rights::THRIFT {
                 let (port, is_framed) = services[row.of];
-                ask(row, port, thrift(row.name, is_framed), Who::check);
+                ask(row, port, thrift(row.name, is_framed), Caller::check);
             }
             for row in rights::HADOOP {
                 let Some(port) = of_protocol(row.of) else { continue };
                 let protocol = known.iter().find(|protocol| protocol.name == row.of).unwrap();
                 let methods = protocol.methods.iter();
                 for method in methods.filter(|method| method.name == row.name) {
-                    ask(row, port, hadoop(protocol, method), Who::check);
+                    ask(row, port, hadoop(protocol, method), Caller::check);
                 }
             }
             for row in rights::PAGES {
                 let path = row.name.replace('*', "/no/such/page");
                 for number in [9, 2, 6, 10] {
-                    ask(row, port(number), http(row.of, &path), Who::check_page);
+                    ask(row, port(number), http(row.of, &path), Caller::check_page);
                 }
             }
             while let Some(checked) = asked.join_next().await {
@@ -360,7 +360,8 @@ fn each_role_may_do_what_its_rows_say_and_nobody_else_anything() {
         }
     });
     // A change of the cluster is noted with its author, and connections without TLS are counted.
-    let admin = everybody.iter().find(|who| matches!(***who, Who::Member(Role::Admin, _))).unwrap();
+    let admin =
+        everybody.iter().find(|who| matches!(***who, Caller::Member(Role::Admin, _))).unwrap();
     let page = |path| runtime.block_on(admin.asks(port(9), &http("GET", path)));
     let audit = page(rights::AUDIT_PATH);
     let call = "ClusterManagerService killSessions: ";

@@ -13,7 +13,7 @@ use compat_tests::cluster_peers::{Caller, DEFAULT, Driver};
 use compat_tests::task_tracker::node::signal;
 use compat_tests::{PATIENCE, corona, repository, start_plain, start_with, until, with_tls};
 use corona::access::{Identity, Role};
-use corona::conformance::capture::{Ending, Limits, Side, What};
+use corona::conformance::capture::{Ending, EventKind, Limits, Side};
 use corona::conformance::recording::Unrecorded;
 use corona::conformance::{Traffic, open};
 use corona::model::random::Random;
@@ -120,8 +120,8 @@ fn said(traffic: &Traffic, side: Side) -> (Vec<u8>, u64) {
     let mut said = (Vec::new(), 0);
     for event in traffic.capture.connections.first().map_or(&[][..], |first| &first.events) {
         match &event.what {
-            What::Data(data) if event.from == side => said.0.extend_from_slice(data),
-            What::Missing(bytes) if event.from == side => said.1 += bytes,
+            EventKind::Data(data) if event.from == side => said.0.extend_from_slice(data),
+            EventKind::Missing(bytes) if event.from == side => said.1 += bytes,
             _ => {}
         }
     }

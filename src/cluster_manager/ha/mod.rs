@@ -417,7 +417,7 @@ struct Lead {
 }
 
 /// Why a leader ends.
-enum Why {
+enum EndOfTerm {
     /// The cluster manager has ended by itself.
     Ended(Result<Result<(), Failure>, tokio::task::JoinError>),
     Stop,
@@ -469,14 +469,14 @@ impl Lead {
         let mut stop = self.stop.clone();
         let why = tokio::select! {
             biased;
-            why = fenced(&mut phase) => Why::Fenced(why),
-            served = &mut serving => Why::Ended(served),
-            _ = stop.wait_for(|stop| *stop) => Why::Stop,
-            _ = step_down.wait_for(|wanted| *wanted) => Why::StepDown,
+            why = fenced(&mut phase) => EndOfTerm::Fenced(why),
+            served = &mut serving => EndOfTerm::Ended(served),
+            _ = stop.wait_for(|stop| *stop) => EndOfTerm::Stop,
+            _ = step_down.wait_for(|wanted| *wanted) => EndOfTerm::StepDown,
         };
         match why {
-            Why::Fenced(why) => Ok(self.after_fence(why).await),
-            Why::Ended(served) => {
+            EndOfTerm::Fenced(why) => Ok(self.after_fence(why).await),
+            EndOfTerm::Ended(served) => {
                 // Another instance takes over at once. Each that may has what was acknowledged.
                 self.leave().await;
                 match served {
@@ -485,11 +485,11 @@ impl Lead {
                     Err(_) => Err(InstanceFailure::Panicked("the cluster manager")),
                 }
             }
-            Why::Stop => {
+            EndOfTerm::Stop => {
                 self.hand_over(serving, &end, &journal).await?;
                 Ok(End::Stopped)
             }
-            Why::StepDown => {
+            EndOfTerm::StepDown => {
                 self.hand_over(serving, &end, &journal).await?;
                 Ok(End::Again(Again::SteppedDown))
             }

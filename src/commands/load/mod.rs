@@ -49,11 +49,11 @@ was wrong or missing, as the report shows; 2 wrong usage.";
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     #[command(subcommand)]
-    what: What,
+    what: Mode,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum What {
+enum Mode {
     #[command(flatten)]
     Scenario(Box<scenarios::Scenario>),
     Compare(compare::Arguments),
@@ -120,9 +120,9 @@ enum Form {
 /// When the run cannot start, or the result cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let scenario = match arguments.what {
-        What::Scenario(scenario) => scenario,
-        What::Compare(arguments) => return compare::run(&arguments, console),
-        What::Jobs(arguments) => return jobs::run(&arguments, console),
+        Mode::Scenario(scenario) => scenario,
+        Mode::Compare(arguments) => return compare::run(&arguments, console),
+        Mode::Jobs(arguments) => return jobs::run(&arguments, console),
     };
     let (run, plan) = scenario.into_plan()?;
     plan.check()?;

@@ -97,12 +97,12 @@ pub struct StreamEvent {
     /// The end that did it.
     pub from: Side,
     /// The event.
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// The events of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// These bytes were sent.
     Data(Vec<u8>),
     /// This many bytes were sent, but are not in the capture.
@@ -304,7 +304,7 @@ fn cost(imported: &Imported) -> usize {
         Imported::Opened(..) => size_of::<Connection>(),
         Imported::Accepted(_) => 0,
         Imported::Event(_, event) => {
-            let data = if let What::Data(data) = &event.what { data.len() } else { 0 };
+            let data = if let EventKind::Data(data) = &event.what { data.len() } else { 0 };
             size_of::<StreamEvent>() + data
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
-use super::{Limits, What};
+use super::{EventKind, Limits};
 
 /// The state of one direction.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ fn distance(sequence: u32, next: u32) -> i64 {
 }
 
 /// Receives the events of a [`Direction`] with their times.
-pub(super) type Sink<'a> = &'a mut dyn FnMut(Duration, What);
+pub(super) type Sink<'a> = &'a mut dyn FnMut(Duration, EventKind);
 
 impl Direction {
     /// The stream begins after this sequence number, which belongs to the SYN.
@@ -129,7 +129,7 @@ impl Direction {
         if let Some(end) = self.end.filter(|end| !self.ended && *end > self.done) {
             let missing = end - self.done;
             self.advance(missing);
-            self.emit(now, What::Missing(missing), out);
+            self.emit(now, EventKind::Missing(missing), out);
             self.hand_out(now, false, out);
         }
     }
@@ -163,7 +163,7 @@ impl Direction {
             data.drain(..known.min(data.len()));
             if !data.is_empty() {
                 self.advance(data.len() as u64);
-                self.emit(if filled { now } else { came }, What::Data(data), out);
+                self.emit(if filled { now } else { came }, EventKind::Data(data), out);
             }
         }
         self.hole_since = self.waiting.values().map(|(came, _)| *came).min();
@@ -172,7 +172,7 @@ impl Direction {
             self.waiting.clear();
             self.waiting_bytes = 0;
             self.hole_since = None;
-            self.emit(now, What::End, out);
+            self.emit(now, EventKind::End, out);
         }
     }
 
@@ -180,7 +180,7 @@ impl Direction {
         let Some((&resumes_at, &(came, _))) = self.waiting.first_key_value() else { return };
         let missing = resumes_at.saturating_sub(self.done);
         self.advance(missing);
-        self.emit(came, What::Missing(missing), out);
+        self.emit(came, EventKind::Missing(missing), out);
         self.hand_out(came, false, out);
     }
 
@@ -189,7 +189,7 @@ impl Direction {
         self.next = self.next.map(|next| next.wrapping_add(bytes as u32));
     }
 
-    fn emit(&mut self, at: Duration, what: What, out: Sink<'_>) {
+    fn emit(&mut self, at: Duration, what: EventKind, out: Sink<'_>) {
         self.latest = self.latest.max(at);
         out(self.latest, what);
     }
@@ -210,7 +210,7 @@ mod tests {
         let limits = Limits { waiting_bytes: 2 * ENTRY_BYTES + 8, ..Limits::default() };
         let mut direction = Direction::default();
         let mut seen = Vec::new();
-        let mut out = |at: Duration, what: What| seen.push(text(at, &what));
+        let mut out = |at: Duration, what: EventKind| seen.push(text(at, &what));
         if let Some(sequence) = begin {
             direction.begin(sequence);
         }
@@ -230,12 +230,12 @@ mod tests {
         SegmentPiece { at, sequence, data, sent_bytes: data.len() as i64, fin }
     }
 
-    fn text(at: Duration, what: &What) -> String {
+    fn text(at: Duration, what: &EventKind) -> String {
         let what = match what {
-            What::Data(data) => String::from_utf8_lossy(data).into_owned(),
-            What::Missing(bytes) => format!("-{bytes}"),
-            What::End => "end".to_owned(),
-            What::Reset => "reset".to_owned(),
+            EventKind::Data(data) => String::from_utf8_lossy(data).into_owned(),
+            EventKind::Missing(bytes) => format!("-{bytes}"),
+            EventKind::End => "end".to_owned(),
+            EventKind::Reset => "reset".to_owned(),
         };
         format!("{}:{what}", at.as_millis())
     }
@@ -355,7 +355,7 @@ mod tests {
         let mut direction = Direction::default();
         direction.begin(9);
         let mut seen = Vec::new();
-        let mut out = |at: Duration, what: What| seen.push(text(at, &what));
+        let mut out = |at: Duration, what: EventKind| seen.push(text(at, &what));
         let early = Duration::from_millis(1);
         direction.piece(&piece(early, 12, "ab", false), &limits, &mut out);
         direction.acknowledge(14);

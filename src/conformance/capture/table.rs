@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::packet::Segment;
 use super::stream::{Direction, SegmentPiece};
-use super::{ConnectionId, Limits, Opening, Side, StreamEvent, What};
+use super::{ConnectionId, EventKind, Limits, Opening, Side, StreamEvent};
 
 /// The table's events, in the order in which it finds them.
 #[derive(Debug)]
@@ -239,7 +239,7 @@ impl Tracked {
         }
         if segment.reset {
             own.finish(at, &mut out);
-            out(at, What::Reset);
+            out(at, EventKind::Reset);
             let mut out = |at, what| {
                 tell(TableEvent::Event(id, StreamEvent { at, from: side.other(), what }))
             };

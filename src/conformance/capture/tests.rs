@@ -86,10 +86,10 @@ fn text(capture: &Capture) -> String {
         for event in &connection.events {
             let side = if event.from == Side::Client { 'c' } else { 's' };
             let what = match &event.what {
-                What::Data(data) => String::from_utf8_lossy(data).into_owned(),
-                What::Missing(bytes) => format!("-{bytes}"),
-                What::End => "end".to_owned(),
-                What::Reset => "reset".to_owned(),
+                EventKind::Data(data) => String::from_utf8_lossy(data).into_owned(),
+                EventKind::Missing(bytes) => format!("-{bytes}"),
+                EventKind::End => "end".to_owned(),
+                EventKind::Reset => "reset".to_owned(),
             };
             let _ = write!(text, " {}{side}:{what}", event.at.as_millis());
         }
@@ -384,13 +384,15 @@ fn recorded_connections_agree_with_their_list() {
 fn summary(connection: &Connection) -> String {
     let bytes = |side: Side| -> usize {
         let of_side = connection.events.iter().filter(|event| event.from == side);
-        of_side.map(|event| if let What::Data(data) = &event.what { data.len() } else { 0 }).sum()
+        of_side
+            .map(|event| if let EventKind::Data(data) = &event.what { data.len() } else { 0 })
+            .sum()
     };
     let close = connection.events.iter().find_map(|event| {
         let kind = match event.what {
-            What::End => "FIN",
-            What::Reset => "RST",
-            What::Data(_) | What::Missing(_) => return None,
+            EventKind::End => "FIN",
+            EventKind::Reset => "RST",
+            EventKind::Data(_) | EventKind::Missing(_) => return None,
         };
         let side = if event.from == Side::Client { "client" } else { "server" };
         Some(format!("{kind} by {side} at {:.3}", event.at.as_secs_f64()))
@@ -468,7 +470,7 @@ proptest! {
         let mut stream = Vec::new();
         for event in &capture.connections[0].events {
             match &event.what {
-                What::Data(data) => stream.extend_from_slice(data),
+                EventKind::Data(data) => stream.extend_from_slice(data),
                 other => prop_assert!(false, "{other:?}"),
             }
         }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::capture::{Capture, Connection, ConnectionId, Side, What};
+use crate::capture::{Capture, Connection, ConnectionId, EventKind, Side};
 use corona_wire::calls::{ClusterManager, ProxyJobTracker, SessionDriver};
 use corona_wire::schema::ServiceSchema;
 use corona_wire::value::{Message, RawMessage, StreamReader, Value};
@@ -190,19 +190,19 @@ fn cut(connection: &Connection, service: Offered, turned: bool) -> Conversation 
         let at = event.at;
         let mut take = |at, piece| parts.push(Part { at, from, what: decoded(piece) });
         let what = match &event.what {
-            What::Data(data) => {
+            EventKind::Data(data) => {
                 cutter.data(at, data, &mut take);
                 continue;
             }
-            What::Missing(bytes) => {
+            EventKind::Missing(bytes) => {
                 cutter.lose(&mut take);
                 Said::Missing(*bytes)
             }
-            What::End => {
+            EventKind::End => {
                 cutter.finish(&mut take);
                 Said::End
             }
-            What::Reset => {
+            EventKind::Reset => {
                 cutter.finish(&mut take);
                 Said::Reset
             }

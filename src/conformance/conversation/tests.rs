@@ -197,7 +197,7 @@ fn messages_and_bytes_restore_the_stream() {
                 .iter()
                 .filter(|event| event.from == side)
                 .filter_map(|event| match &event.what {
-                    What::Data(data) => Some(data.clone()),
+                    EventKind::Data(data) => Some(data.clone()),
                     _ => None,
                 })
                 .flatten()
@@ -240,7 +240,7 @@ proptest! {
         let events = sent.iter().map(|(from_client, data)| StreamEvent {
             at: Duration::ZERO,
             from: if *from_client { Side::Client } else { Side::Server },
-            what: What::Data(data.clone()),
+            what: EventKind::Data(data.clone()),
         });
         let connection =
             Connection { id: ConnectionId(0), opening, accepted: true, events: events.collect() };

@@ -9,7 +9,7 @@ mod tests;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::capture::{Capture, Connection, ConnectionId, Side, What};
+use crate::capture::{Capture, Connection, ConnectionId, EventKind, Side};
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::rpc::{Call, ConnectionHeader, MAGIC, Reply};
@@ -110,12 +110,12 @@ impl Stream {
         let mut stream = Stream::default();
         for event in connection.events.iter().filter(|event| event.from == side) {
             match &event.what {
-                What::Data(data) => {
+                EventKind::Data(data) => {
                     stream.bytes.extend_from_slice(data);
                     stream.arrivals.push((stream.bytes.len(), event.at));
                 }
-                What::Missing(_) => break,
-                What::End | What::Reset => {}
+                EventKind::Missing(_) => break,
+                EventKind::End | EventKind::Reset => {}
             }
         }
         stream

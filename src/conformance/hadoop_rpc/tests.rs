@@ -242,7 +242,7 @@ fn streams_that_are_no_conversations() {
     let at = |ms, from, data: &[u8]| StreamEvent {
         at: Duration::from_millis(ms),
         from,
-        what: What::Data(data.to_vec()),
+        what: EventKind::Data(data.to_vec()),
     };
     let connection = |events| Connection {
         id: ConnectionId(0),
@@ -266,7 +266,7 @@ fn streams_that_are_no_conversations() {
     let cut_short = HadoopSaid::Unread(DecodeError::Truncated);
     let beyond = HadoopSaid::Unread(DecodeError::Length { length: 8, left: 7 });
     assert_eq!(said, [(1, &HadoopSaid::Ping), (2, &cut_short), (3, &beyond)]);
-    one.events[2].what = What::Missing(3);
+    one.events[2].what = EventKind::Missing(3);
     let told = conversation(&one).unwrap();
     assert_eq!(told.parts.len(), 3);
     let raw: Vec<_> = told.parts.iter().map(|part| part.raw.len()).collect();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::layout::header_bytes;
 use super::{Entry, GapReason, Header, Origin, Record, RecordingWriter, Unrecorded};
 use crate::capture::{
-    CaptureError, ConnectionId, ImportSummary, Imported, Limits, Side, What, import,
+    CaptureError, ConnectionId, EventKind, ImportSummary, Imported, Limits, Side, import,
 };
 use crate::conversation::{Offered, Ports};
 
@@ -192,18 +192,18 @@ impl<'a, W: Write + Seek> Conversion<'a, W> {
         self.writer.write(&Entry { at: self.done.latest, connection, record: Record::Closed })
     }
 
-    fn event(&mut self, from: Side, what: What) -> Record {
+    fn event(&mut self, from: Side, what: EventKind) -> Record {
         match what {
-            What::Data(data) => {
+            EventKind::Data(data) => {
                 self.done.bytes += data.len() as u64;
                 Record::Data(from, data)
             }
-            What::Missing(bytes) => {
+            EventKind::Missing(bytes) => {
                 self.done.missing_bytes += bytes;
                 Record::Gap(from, bytes, GapReason::NotCaptured)
             }
-            What::End => Record::End(from),
-            What::Reset => Record::Reset(from),
+            EventKind::End => Record::End(from),
+            EventKind::Reset => Record::Reset(from),
         }
     }
 
@@ -290,7 +290,7 @@ mod tests {
             let event = StreamEvent { at: ms(at), from: Side::Client, what };
             Imported::Event(ConnectionId(id), event)
         };
-        let data = |text: &str| What::Data(text.as_bytes().to_vec());
+        let data = |text: &str| EventKind::Data(text.as_bytes().to_vec());
         for imported in [
             open(0, 1),
             open(1, 2),
@@ -298,7 +298,7 @@ mod tests {
             open(2, 4),
             say(0, 5, data(", still")),
             say(1, 6, data("too late")),
-            say(2, 7, What::Reset),
+            say(2, 7, EventKind::Reset),
             open(3, 8),
         ] {
             conversion.take(imported).unwrap();
@@ -307,14 +307,14 @@ mod tests {
         conversion.finish(&header).unwrap();
         let traffic = Traffic::read(&*file.into_inner(), &limits).unwrap();
         assert_eq!(traffic.capture.ending, Ending::Complete);
-        let said: Vec<Vec<What>> = traffic
+        let said: Vec<Vec<EventKind>> = traffic
             .capture
             .connections
             .iter()
             .map(|connection| connection.events.iter().map(|event| event.what.clone()).collect())
             .collect();
         let expected =
-            [vec![data("old but busy"), data(", still")], vec![], vec![What::Reset], vec![]];
+            [vec![data("old but busy"), data(", still")], vec![], vec![EventKind::Reset], vec![]];
         assert_eq!(said, expected);
     }
 

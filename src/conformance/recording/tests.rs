@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::layout::{block_head, header_bytes};
 use super::*;
 use crate::Traffic;
-use crate::capture::{CaptureError, Ending, Limits, What};
+use crate::capture::{CaptureError, Ending, EventKind, Limits};
 
 fn header() -> Header {
     Header {
@@ -256,8 +256,12 @@ fn traffic_is_the_same_from_a_packed_recording() {
         let connection = &traffic.capture.connections[0];
         assert!(connection.accepted, "{name}");
         let seen: Vec<_> = connection.events.iter().map(|event| event.what.clone()).collect();
-        let data = What::Data(b"hello".to_vec());
-        assert_eq!(seen, [data, What::Missing(300), What::End, What::Reset], "{name}");
+        let data = EventKind::Data(b"hello".to_vec());
+        assert_eq!(
+            seen,
+            [data, EventKind::Missing(300), EventKind::End, EventKind::Reset],
+            "{name}"
+        );
     }
     assert!(matches!(
         Traffic::read(&b"GET / HTTP/1.0\r\n\r\n"[..], &Limits::default()),
@@ -315,7 +319,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_written_is_read_up_to_any_cut(blocks in blocks(), cut in any::<prop::sample::Index>()) {
+    fn written_blocks_are_read_up_to_any_cut(blocks in blocks(), cut in any::<prop::sample::Index>()) {
         let file = recorded(&blocks);
         let all = blocks.concat();
         let (read, _) = read_back(&file).unwrap();

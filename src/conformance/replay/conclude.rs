@@ -56,7 +56,7 @@ impl<W: ReplayTarget> Play<W> {
         }
         self.report.notices.recorded += self.not_judged.values().map(Vec::len).sum::<usize>();
         self.conclude_times();
-        self.tell_what_is_not_compared();
+        self.report_what_is_not_compared();
         if self.options.compare_safe_mode && self.safe_mode.0 != self.safe_mode.1 {
             let words = |flags: &[bool]| {
                 let word = |on: &bool| if *on { "on" } else { "off" };
@@ -72,7 +72,7 @@ impl<W: ReplayTarget> Play<W> {
         }
     }
 
-    fn tell_what_is_not_compared(&mut self) {
+    fn report_what_is_not_compared(&mut self) {
         let older = self.older.sessions.len();
         if older > 0 {
             self.report.does_not_compare(&format!(

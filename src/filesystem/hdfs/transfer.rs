@@ -745,7 +745,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_refused_or_reads_back(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_refused_or_read_back(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut reader = Reader::new(&bytes);
             if let Ok(request) = Request::decode(&mut reader) {
                 let again = request_bytes(&request);

@@ -115,7 +115,7 @@ fn a_writer_keeps_its_limit() {
 
 proptest! {
     #[test]
-    fn whatever_is_written_is_read(value: i64, small: i32, text: String, bytes: Vec<u8>) {
+    fn written_values_are_read_back(value: i64, small: i32, text: String, bytes: Vec<u8>) {
         let encoded = written(|w| {
             w.vlong(value);
             w.vint(small);

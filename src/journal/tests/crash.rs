@@ -109,7 +109,7 @@ fn reopened(memory: &Memory, context: &str) -> u64 {
 }
 
 #[test]
-fn whatever_breaks_off_nothing_acknowledged_is_lost() {
+fn nothing_acknowledged_is_lost_at_any_point_of_failure() {
     for always in [false, true] {
         for seed in 0..20 {
             let whole = Memory::default();

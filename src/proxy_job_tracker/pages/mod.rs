@@ -52,7 +52,7 @@ impl View<'_> {
 
 /// What is shown of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum JobView {
     Job,
     Tasks,
     Task,
@@ -81,27 +81,27 @@ pub(super) async fn answer(
             }
             list_page(shared, wanted, query).await
         }
-        ["jobs", job] => show(What::Job, Some(job), None).await,
-        ["jobs", job, "tasks"] => show(What::Tasks, Some(job), None).await,
-        ["jobs", job, "tasks", task] => show(What::Task, Some(job), Some(task)).await,
-        ["jobs", job, "counters", part] => show(What::Counters, Some(job), Some(part)).await,
-        ["jobs", job, "analysis"] => show(What::Analysis, Some(job), None).await,
+        ["jobs", job] => show(JobView::Job, Some(job), None).await,
+        ["jobs", job, "tasks"] => show(JobView::Tasks, Some(job), None).await,
+        ["jobs", job, "tasks", task] => show(JobView::Task, Some(job), Some(task)).await,
+        ["jobs", job, "counters", part] => show(JobView::Counters, Some(job), Some(part)).await,
+        ["jobs", job, "analysis"] => show(JobView::Analysis, Some(job), None).await,
         ["jobs", job, "history"] => history(shared, job, query).await,
         ["jobs", job, "configuration"] => configuration(shared, Some(job), query).await,
         ["coronajobdetailshistory.jsp" | "jobdetailshistory.jsp"] => {
-            show(What::Job, None, None).await
+            show(JobView::Job, None, None).await
         }
         ["coronajobtaskshistory.jsp" | "jobtaskshistory.jsp"] => {
-            show(What::Tasks, None, None).await
+            show(JobView::Tasks, None, None).await
         }
         ["coronataskdetailshistory.jsp" | "taskdetailshistory.jsp"] => {
-            show(What::Task, None, query.get("taskid").or(query.get("tipid"))).await
+            show(JobView::Task, None, query.get("taskid").or(query.get("tipid"))).await
         }
         ["taskstatshistory.jsp"] => {
-            show(What::Counters, None, query.get("attemptid").or(query.get("taskid"))).await
+            show(JobView::Counters, None, query.get("attemptid").or(query.get("taskid"))).await
         }
         ["coronaanalysejobhistory.jsp" | "analysejobhistory.jsp"] => {
-            show(What::Analysis, None, None).await
+            show(JobView::Analysis, None, None).await
         }
         ["coronajobconf_history.jsp" | "jobconf_history.jsp"] => {
             configuration(shared, None, query).await
@@ -185,7 +185,7 @@ pub(super) async fn file_of(
 /// A page about a job. Its head is sent before its history is read.
 async fn page_of_job(
     shared: &Arc<ProxyContext>,
-    what: What,
+    what: JobView,
     job: Option<&str>,
     part: Option<&str>,
     query: &Parameters,
@@ -199,19 +199,19 @@ async fn page_of_job(
 
 /// The page of a job at the address `/proxy`.
 pub(super) async fn job_page(shared: &Arc<ProxyContext>, file: HistoryFile) -> Page {
-    show(shared, What::Job, file, None, &Parameters::parse(b"")).await
+    show(shared, JobView::Job, file, None, &Parameters::parse(b"")).await
 }
 
 async fn show(
     shared: &Arc<ProxyContext>,
-    what: What,
+    what: JobView,
     file: HistoryFile,
     part: Option<&str>,
     query: &Parameters,
 ) -> Page {
     // What is not there must have its status, so that is looked up first.
     let counters = match (what, part) {
-        (What::Counters, Some(part)) => match shared.histories.counters(&file, part).await {
+        (JobView::Counters, Some(part)) => match shared.histories.counters(&file, part).await {
             Ok(Some(counters)) => Some(counters),
             Ok(None) => return failed(shared, &HistoryError::NotFound),
             Err(error) => return failed(shared, &error),
@@ -219,9 +219,9 @@ async fn show(
         _ => None,
     };
     let title = match what {
-        What::Job | What::Tasks => file.job.to_string(),
-        What::Task | What::Counters => part.unwrap_or(file.job.as_str()).to_owned(),
-        What::Analysis => format!("Analysis of {}", file.job),
+        JobView::Job | JobView::Tasks => file.job.to_string(),
+        JobView::Task | JobView::Counters => part.unwrap_or(file.job.as_str()).to_owned(),
+        JobView::Analysis => format!("Analysis of {}", file.job),
     };
     let [before, after] = around(shared, None, &title).around().map(page_text);
     let first = Bytes::from(before);
@@ -234,13 +234,13 @@ async fn show(
                     let view = View { shared, contents: &contents };
                     let part = part.as_deref().unwrap_or_default();
                     match what {
-                        What::Job => job::content(&view),
-                        What::Tasks => tasks::list(&view, &query),
-                        What::Task => tasks::one(&view, part),
-                        What::Counters => {
+                        JobView::Job => job::content(&view),
+                        JobView::Tasks => tasks::list(&view, &query),
+                        JobView::Task => tasks::one(&view, part),
+                        JobView::Counters => {
                             tasks::counters(&view, part, counters.as_deref().unwrap_or_default())
                         }
-                        What::Analysis => job::analysis(&view, &query),
+                        JobView::Analysis => job::analysis(&view, &query),
                     }
                 })
                 .await

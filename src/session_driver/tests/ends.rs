@@ -73,7 +73,7 @@ async fn a_session_that_is_gone_already_ends_well() {
 }
 
 #[tokio::test]
-async fn whatever_is_dropped_the_session_ends_as_killed() {
+async fn a_dropped_driver_or_receiver_of_events_ends_the_session_as_killed() {
     let manager = Manager::start(well);
     let (driver, events) = SessionDriver::start(options(&manager)).await.unwrap();
     drop(driver);

@@ -13,7 +13,7 @@ use crate::layout;
 use crate::local_dirs::LocalDirs;
 use crate::local_dirs::tests::settings;
 use crate::map_output::tests::{attempt, put};
-use corona_conformance::capture::{Limits, Side, What};
+use corona_conformance::capture::{EventKind, Limits, Side};
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{IndexRecord, ShuffleHeader, SpillIndex};
@@ -211,7 +211,7 @@ async fn recorded_requests_are_answered_as_they_were() {
         let said = |side: Side| -> Vec<u8> {
             let data = connection.events.iter().filter(|event| event.from == side);
             data.filter_map(|event| match &event.what {
-                What::Data(bytes) => Some(bytes.clone()),
+                EventKind::Data(bytes) => Some(bytes.clone()),
                 _ => None,
             })
             .collect::<Vec<_>>()

@@ -557,7 +557,7 @@ impl Runner {
     }
 
     async fn spawn(&self, ready: &Arc<Ready>, slots: Option<OwnedSemaphorePermit>) -> Option<Task> {
-        self.shared.make_room_for_a_process(self.run.attempt.task.is_map);
+        self.shared.end_an_idle_process(self.run.attempt.task.is_map);
         let (shared, run, name) = (self.shared.clone(), self.run.clone(), self.name.clone());
         let slots_of_task = self.shared.lock().table.task(&self.run).map_or(1, |task| task.slots);
         let (limits, theirs) = (ready.limits(slots_of_task), ready.clone());
@@ -866,7 +866,7 @@ impl TrackerCore {
 
     /// Ends a process that has been idle for long, if there are as many processes of the type as the
     /// tracker runs tasks. Spec: the original's `JvmManager`.
-    fn make_room_for_a_process(&self, is_map: bool) {
+    fn end_an_idle_process(&self, is_map: bool) {
         let slots = if is_map { self.slots.maps } else { self.slots.reduces };
         let mut state = self.lock();
         let of_type = |live: &&LiveAttempt| live.run.attempt.task.is_map == is_map;

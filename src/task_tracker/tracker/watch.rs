@@ -20,15 +20,15 @@ use corona_process::procfs;
 /// Begins to look, until the tracker is stopped.
 pub(super) fn start(shared: &Arc<TrackerCore>) {
     let settings = &shared.settings;
-    again_and_again(shared, pulse::BEAT, |shared| shared.pulse().beat(Instant::now()));
-    again_and_again(shared, settings.memory.interval, |shared| shared.look_at_tasks());
-    again_and_again(shared, settings.log_check_interval, |shared| shared.limit_logs());
-    again_and_again(shared, settings.log_cleanup_interval, |shared| shared.clean_up_logs());
-    again_and_again(shared, settings.dirs_check_interval, |shared| shared.check_dirs());
+    repeat(shared, pulse::BEAT, |shared| shared.pulse().beat(Instant::now()));
+    repeat(shared, settings.memory.interval, |shared| shared.look_at_tasks());
+    repeat(shared, settings.log_check_interval, |shared| shared.limit_logs());
+    repeat(shared, settings.log_cleanup_interval, |shared| shared.clean_up_logs());
+    repeat(shared, settings.dirs_check_interval, |shared| shared.check_dirs());
 }
 
 /// Looks after each pause, on a thread that may wait.
-fn again_and_again(
+fn repeat(
     shared: &Arc<TrackerCore>,
     pause: Duration,
     look: impl Fn(&Arc<TrackerCore>) + Clone + Send + 'static,

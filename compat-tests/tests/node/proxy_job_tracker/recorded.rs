@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use compat_tests::repository;
 use compat_tests::task_tracker::PATIENCE;
-use corona::conformance::capture::{Connection, Limits, Side, What};
+use corona::conformance::capture::{Connection, EventKind, Limits, Side};
 use corona::conformance::open;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -40,8 +40,8 @@ async fn play(connection: &Connection, to: SocketAddr, place: &str) -> usize {
     let mut replied = 0;
     for event in &connection.events {
         match (&event.what, event.from) {
-            (What::Data(bytes), Side::Client) => stream.write_all(bytes).await.unwrap(),
-            (What::Data(bytes), Side::Server) => {
+            (EventKind::Data(bytes), Side::Client) => stream.write_all(bytes).await.unwrap(),
+            (EventKind::Data(bytes), Side::Server) => {
                 let mut own = vec![0; bytes.len()];
                 let read = timeout(PATIENCE, stream.read_exact(&mut own)).await;
                 read.unwrap_or_else(|_| panic!("{place}: no reply")).unwrap();
@@ -49,10 +49,10 @@ async fn play(connection: &Connection, to: SocketAddr, place: &str) -> usize {
                 assert_eq!(own, theirs, "{place}");
                 replied += bytes.len();
             }
-            (What::Missing(_), _) => panic!("{place} is not whole"),
-            (What::End | What::Reset, Side::Client) => break,
+            (EventKind::Missing(_), _) => panic!("{place} is not whole"),
+            (EventKind::End | EventKind::Reset, Side::Client) => break,
             // The original closes a connection that has been silent for 5 s (PJ-6).
-            (What::End | What::Reset, Side::Server) => {}
+            (EventKind::End | EventKind::Reset, Side::Server) => {}
         }
     }
     replied

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::Traffic;
-use crate::capture::{Ending, Limits, Side, What};
+use crate::capture::{Ending, EventKind, Limits, Side};
 use crate::recording::{Header, Origin};
 
 mod callbacks;
@@ -151,11 +151,13 @@ async fn listener() -> (TcpListener, SocketAddr) {
 }
 
 /// One connection's events, with neighbouring data of a side joined.
-fn story(traffic: &Traffic, number: usize) -> Vec<(Side, What)> {
-    let mut story: Vec<(Side, What)> = Vec::new();
+fn story(traffic: &Traffic, number: usize) -> Vec<(Side, EventKind)> {
+    let mut story: Vec<(Side, EventKind)> = Vec::new();
     for event in &traffic.capture.connections[number].events {
         match (story.last_mut(), &event.what) {
-            (Some((side, What::Data(before))), What::Data(more)) if *side == event.from => {
+            (Some((side, EventKind::Data(before))), EventKind::Data(more))
+                if *side == event.from =>
+            {
                 before.extend_from_slice(more);
             }
             (_, what) => story.push((event.from, what.clone())),
@@ -164,8 +166,8 @@ fn story(traffic: &Traffic, number: usize) -> Vec<(Side, What)> {
     story
 }
 
-fn data(text: &[u8]) -> What {
-    What::Data(text.to_vec())
+fn data(text: &[u8]) -> EventKind {
+    EventKind::Data(text.to_vec())
 }
 
 #[tokio::test]
@@ -196,9 +198,9 @@ async fn half_closes_pass_and_everything_is_recorded() {
     assert!(connection.accepted && connection.opening.whole);
     let expected = [
         (Side::Client, data(b"question")),
-        (Side::Client, What::End),
+        (Side::Client, EventKind::End),
         (Side::Server, data(b"answer")),
-        (Side::Server, What::End),
+        (Side::Server, EventKind::End),
     ];
     assert_eq!(story(&traffic, 0), expected);
 }
@@ -227,7 +229,7 @@ async fn resets_pass_in_both_directions() {
         let error = within(left.read(&mut [0])).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{breaker:?}");
         let (_, disk) = relay.end().await;
-        let expected = [(Side::Client, data(b"x")), (breaker, What::Reset)];
+        let expected = [(Side::Client, data(b"x")), (breaker, EventKind::Reset)];
         assert_eq!(story(&disk.traffic(), 0), expected, "{breaker:?}");
     }
 }
@@ -296,7 +298,7 @@ async fn a_slow_reader_loses_nothing_and_holds_the_writer_back() {
     drop(client);
     let (recorded, disk) = relay.end().await;
     assert_eq!(recorded.bytes, BYTES as u64);
-    assert_eq!(story(&disk.traffic(), 0)[0], (Side::Server, What::Data(heard)));
+    assert_eq!(story(&disk.traffic(), 0)[0], (Side::Server, EventKind::Data(heard)));
 }
 
 #[tokio::test]
@@ -375,11 +377,11 @@ async fn a_slow_disk_leaves_a_gap_and_recording_goes_on() {
     let story = story(&traffic, 0);
     let missing: u64 = story
         .iter()
-        .map(|(_, what)| if let What::Missing(bytes) = what { *bytes } else { 0 })
+        .map(|(_, what)| if let EventKind::Missing(bytes) = what { *bytes } else { 0 })
         .sum();
     assert_eq!(missing, recorded.unrecorded.bytes);
     let last = story.iter().rev().find_map(|(_, what)| match what {
-        What::Data(data) => Some(data.ends_with(b"after the gap")),
+        EventKind::Data(data) => Some(data.ends_with(b"after the gap")),
         _ => None,
     });
     assert_eq!(last, Some(true));
@@ -408,6 +410,6 @@ async fn a_full_disk_ends_the_recording_and_nothing_else() {
     assert_eq!(disk.bytes().len(), whole, "half a block was taken back");
     let traffic = disk.traffic();
     assert_eq!(traffic.capture.ending, Ending::Truncated);
-    let What::Data(kept) = &story(&traffic, 0)[0].1 else { panic!("no data") };
+    let EventKind::Data(kept) = &story(&traffic, 0)[0].1 else { panic!("no data") };
     assert_eq!(kept.len() as u64, recorded.bytes);
 }
