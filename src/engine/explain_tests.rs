@@ -1,15 +1,12 @@
 //! Why requests wait: a situation for each row, and the engine's explanation.
 
-use std::collections::BTreeSet;
-
-use super::settings::{Hosts, PoolSettings, SchedulingMode, Settings};
+use super::settings::{PoolSettings, SchedulingMode, Settings};
 use super::tests::{TestEngine, cpus, pool, report, request, requests};
 use super::types::{
     ComputeSpecs, Millis, NodeReport, PoolName, ResourceRequest, ResourceType, SessionPriority,
 };
 use super::{
-    IdRange, Input, NodeUsageReport, Precedence, Rivals, Starvation, Unusable, WaitReason,
-    WaitingRequests,
+    IdRange, Input, Precedence, Rivals, Starvation, Unusable, WaitReason, WaitingRequests,
 };
 
 use ResourceType::{JobTracker, Map, Reduce};
@@ -34,14 +31,11 @@ fn nodes(cpus: &[i16], change: impl FnOnce(&mut Settings)) -> TestEngine {
 
 /// A session of the pool that asks for so many maps.
 fn asks(world: &mut TestEngine, handle: &str, pool: &str, maps: i32) {
-    world.start(handle, pool);
-    world.ask(handle, requests(1..=maps, Map));
+    world.session(handle, pool, requests(1..=maps, Map));
 }
 
 fn exclude_hosts(world: &mut TestEngine, hosts: &[&str]) {
-    let exclude: BTreeSet<_> = hosts.iter().map(|host| (*host).into()).collect();
-    let hosts = Hosts { include: BTreeSet::new(), exclude };
-    world.run(Input::HostsChanged { hosts }).unwrap();
+    world.exclude(hosts);
     // Nodes on hosts that are allowed again serve from their next heartbeat on.
     for node in world.engine.nodes() {
         let report = world.engine.last_report(&node.name).unwrap();
@@ -49,22 +43,11 @@ fn exclude_hosts(world: &mut TestEngine, hosts: &[&str]) {
     }
 }
 
-fn drain(world: &mut TestEngine, node: &str) {
-    world.run(Input::DrainNode { node: node.into(), on: true }).unwrap();
-}
-
 /// Blacklists the node of this number for maps: a session that has used it blames it.
 fn blacklist(world: &mut TestEngine, number: i32) {
     let (name, host) = (format!("n{number}"), format!("h{number}"));
-    world.start("2026.0", "g.blamer");
-    world.ask("2026.0", vec![request(99, Map, &[&host])]);
-    let reports = vec![NodeUsageReport {
-        node_name: name.as_str().into(),
-        failed: 99,
-        failed_connections: 0,
-    }];
-    let handle = "2026.0".into();
-    world.run(Input::NodeFeedback { handle, kinds: vec![Map], reports }).unwrap();
+    world.session("2026.0", "g.blamer", vec![request(99, Map, &[&host])]);
+    world.blame("2026.0", &name, &[Map], [99, 0]);
     world.end("2026.0");
 }
 
@@ -172,9 +155,7 @@ const SITUATIONS: &[Situation] = &[
         || {
             let mut world = nodes(&[8], |_| {});
             asks(&mut world, SESSION, "g.p", 5);
-            let mut settings = (**world.engine.settings()).clone();
-            pool(&mut settings, "g.p", |p| p.maximum[Map] = 2);
-            world.run(Input::SettingsChanged { settings: settings.into() }).unwrap();
+            world.change(|settings| pool(settings, "g.p", |p| p.maximum[Map] = 2));
             world.ask(SESSION, requests(6..=6, Map));
             world
         },
@@ -463,8 +444,7 @@ const SITUATIONS: &[Situation] = &[
         || {
             let mut world = nodes(&[1], locality_waits(4_000, 8_000));
             asks(&mut world, EARLIER, "g.p", 1);
-            world.start(SESSION, "g.p");
-            world.ask(SESSION, vec![request(1, Map, &["far"])]);
+            world.session(SESSION, "g.p", vec![request(1, Map, &["far"])]);
             world
         },
         &[(
@@ -478,8 +458,7 @@ const SITUATIONS: &[Situation] = &[
         "the wait for a preferred host ends after the node wait, the rack wait being longer",
         || {
             let mut world = nodes(&[2], locality_waits(4_000, 8_000));
-            world.start(SESSION, "g.p");
-            world.ask(SESSION, vec![request(1, Map, &["far"])]);
+            world.session(SESSION, "g.p", vec![request(1, Map, &["far"])]);
             world.wait(4_001);
             world
         },
@@ -489,8 +468,7 @@ const SITUATIONS: &[Situation] = &[
         "a node wait without a rack wait is no wait",
         || {
             let mut world = nodes(&[2], locality_waits(8_000, 0));
-            world.start(SESSION, "g.p");
-            world.ask(SESSION, vec![request(1, Map, &["far"])]);
+            world.session(SESSION, "g.p", vec![request(1, Map, &["far"])]);
             world
         },
         &[],
@@ -618,8 +596,7 @@ const SITUATIONS: &[Situation] = &[
         || {
             let mut world = nodes(&[1], |_| {});
             asks(&mut world, EARLIER, "g.p", 1);
-            world.start(SESSION, "g.p");
-            world.ask(SESSION, vec![excluding(request(1, Map, &[]), &["h1"])]);
+            world.session(SESSION, "g.p", vec![excluding(request(1, Map, &[]), &["h1"])]);
             world
         },
         &[(
@@ -632,10 +609,8 @@ const SITUATIONS: &[Situation] = &[
         "a request excludes the host with room, and the other node is full",
         || {
             let mut world = nodes(&[2, 2], |_| {});
-            world.start(EARLIER, "g.p");
-            world.ask(EARLIER, vec![request(1, Map, &["h2"]), request(2, Map, &["h2"])]);
-            world.start(SESSION, "g.p");
-            world.ask(SESSION, vec![excluding(request(1, Map, &[]), &["h1"])]);
+            world.session(EARLIER, "g.p", vec![request(1, Map, &["h2"]), request(2, Map, &["h2"])]);
+            world.session(SESSION, "g.p", vec![excluding(request(1, Map, &[]), &["h1"])]);
             world
         },
         &[(
@@ -657,8 +632,7 @@ const SITUATIONS: &[Situation] = &[
                 node.free = Some(ComputeSpecs { memory_mb, ..ComputeSpecs::default() });
                 world.try_node(node).unwrap();
             }
-            world.start(EARLIER, "g.p");
-            world.ask(EARLIER, vec![request(1, Map, &["h3"]), request(2, Map, &["h4"])]);
+            world.session(EARLIER, "g.p", vec![request(1, Map, &["h3"]), request(2, Map, &["h4"])]);
             blacklist(&mut world, 5);
             world.start(SESSION, "g.p");
             let each = |id| excluding(request(id, Map, &[]), &["h1", "h2"]);
@@ -686,7 +660,7 @@ const SITUATIONS: &[Situation] = &[
         "an operator drains one of two nodes, and the other one is full",
         || {
             let mut world = nodes(&[2, 2], |_| {});
-            drain(&mut world, "n1");
+            world.drain("n1", true);
             asks(&mut world, SESSION, "g.p", 3);
             world
         },
@@ -701,7 +675,7 @@ const SITUATIONS: &[Situation] = &[
         "an operator drains the only node",
         || {
             let mut world = nodes(&[2], |_| {});
-            drain(&mut world, "n1");
+            world.drain("n1", true);
             asks(&mut world, SESSION, "g.p", 1);
             world
         },
@@ -789,8 +763,7 @@ const SITUATIONS: &[Situation] = &[
                 without.apps[Reduce] = None;
                 world.try_node(without).unwrap();
             }
-            world.start(SESSION, "g.p");
-            world.ask(SESSION, requests(1..=1, Reduce));
+            world.session(SESSION, "g.p", requests(1..=1, Reduce));
             world
         },
         &[(1, "not served", "none of the 2 nodes serves REDUCE")],
@@ -802,8 +775,7 @@ const SITUATIONS: &[Situation] = &[
             let mut without = report("n1", "h1", 4);
             without.apps[Reduce] = None;
             world.try_node(without).unwrap();
-            world.start(SESSION, "g.p");
-            world.ask(SESSION, requests(1..=1, Reduce));
+            world.session(SESSION, "g.p", requests(1..=1, Reduce));
             world
         },
         &[(1, "not served", "the only node does not serve REDUCE")],
@@ -819,8 +791,7 @@ const SITUATIONS: &[Situation] = &[
                 }
                 world.try_node(node).unwrap();
             }
-            world.start(SESSION, "g.p");
-            world.ask(SESSION, requests(1..=2, JobTracker));
+            world.session(SESSION, "g.p", requests(1..=2, JobTracker));
             world
         },
         &[(
@@ -885,8 +856,7 @@ const SITUATIONS: &[Situation] = &[
         "a request wants more CPUs than any node has, in a full cluster and a pool at its maximum",
         || {
             let mut world = nodes(&[2], |s| pool(s, "g.p", |p| p.maximum[Map] = 2));
-            world.start(SESSION, "g.p");
-            world.ask(SESSION, requests(1..=3, Map));
+            world.session(SESSION, "g.p", requests(1..=3, Map));
             world.ask(SESSION, vec![cpus(request(4, Map, &[]), 3)]);
             world
         },
@@ -922,8 +892,7 @@ const SITUATIONS: &[Situation] = &[
         || {
             let mut world = nodes(&[2, 4], |_| {});
             exclude_hosts(&mut world, &["h2"]);
-            world.start(SESSION, "g.p");
-            world.ask(SESSION, vec![cpus(request(1, Map, &[]), 4)]);
+            world.session(SESSION, "g.p", vec![cpus(request(1, Map, &[]), 4)]);
             world
         },
         &[(

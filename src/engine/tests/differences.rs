@@ -29,8 +29,7 @@ fn sessions_without_priority_are_compared_and_free_their_slots() {
 fn an_end_that_says_running_ends_the_session_as_aborted() {
     let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=1, Map));
+    world.session("2026.1", "g.p", requests(1..=1, Map));
     let status = SessionStatus::Running;
     world.run(Input::EndSession { handle: "2026.1".into(), status }).unwrap();
     assert_eq!(world.engine.slots(Map).used, 0);
@@ -49,8 +48,7 @@ fn lost_nodes_do_not_count_for_the_average_load() {
     for node in ["n1", "n2"] {
         world.node(node, node, 8);
     }
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=8, Reduce));
+    world.session("2026.1", "g.p", requests(1..=8, Reduce));
     let used: Vec<_> = world.engine.nodes().iter().map(|node| node.slots[Reduce].used).collect();
     assert_eq!(used, [4, 4]);
 }
@@ -77,15 +75,9 @@ fn a_type_that_is_offered_later_can_be_blacklisted() {
     world.node("n1", "h1", 9);
     for session in 1..=2 {
         let handle = format!("2026.{session}");
-        world.start(&handle, "g.p");
-        world.ask(&handle, requests(1..=1, Reduce));
-        let reports =
-            vec![NodeUsageReport { node_name: "n1".into(), failed: 6, failed_connections: 0 }];
+        world.session(&handle, "g.p", requests(1..=1, Reduce));
         for _ in 0..10 {
-            let (kinds, reports) = (vec![Reduce], reports.clone());
-            world
-                .run(Input::NodeFeedback { handle: handle.as_str().into(), kinds, reports })
-                .unwrap();
+            world.blame(&handle, "n1", &[Reduce], [6, 0]);
         }
     }
     assert_eq!(world.engine.nodes()[0].blacklisted, PerType([false, true, false]));
@@ -101,12 +93,10 @@ fn the_patience_of_a_pool_begins_when_it_is_first_seen() {
         pool(settings, "g.poor", |pool| pool.minimum[Map] = 1);
     });
     world.node("n1", "h1", 1);
-    world.start("2026.1", "g.hog");
-    world.ask("2026.1", requests(1..=1, Map));
+    world.session("2026.1", "g.hog", requests(1..=1, Map));
     world.wait(60_000);
     world.told("2026.1");
-    world.start("2026.2", "g.poor");
-    world.ask("2026.2", requests(1..=1, Map));
+    world.session("2026.2", "g.poor", requests(1..=1, Map));
     world.wait(4_900);
     assert_eq!(world.told("2026.1"), []);
     world.wait(3_000);
@@ -139,12 +129,10 @@ fn a_session_without_young_grants_hears_nothing_of_a_preemption() {
         pool(settings, "g.poor", |pool| pool.minimum[Map] = 1);
     });
     world.node("n1", "h1", 1);
-    world.start("2026.1", "g.hog");
-    world.ask("2026.1", requests(1..=1, Map));
+    world.session("2026.1", "g.hog", requests(1..=1, Map));
     world.wait(60_000);
     world.told("2026.1");
-    world.start("2026.2", "g.poor");
-    world.ask("2026.2", requests(1..=1, Map));
+    world.session("2026.2", "g.poor", requests(1..=1, Map));
     world.wait(2_000);
     assert_eq!(world.told("2026.1"), []);
 }

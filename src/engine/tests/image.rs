@@ -65,8 +65,7 @@ fn observed_state_continues_alike() {
     let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
     world.node("n2", "h2", 1);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=5, Map));
+    world.session("2026.1", "g.p", requests(1..=5, Map));
     let handle: Arc<str> = "2026.1".into();
     let observed = [
         Observed::Granted { handle: handle.clone(), id: 5, node: "n1".into() },
@@ -117,9 +116,7 @@ fn varied() -> TestEngine {
         world.ask(session, wishes);
     }
     world.end("2026.3");
-    let feedback = NodeUsageReport { node_name: "a".into(), failed: 100, failed_connections: 0 };
-    let (kinds, reports) = (vec![Reduce], vec![feedback]);
-    world.run(Input::NodeFeedback { handle: "2026.1".into(), kinds, reports }).unwrap();
+    world.blame("2026.1", "a", &[Reduce], [100, 0]);
     world.run(Input::RestartNodes { force: false, batch_size: 1 }).unwrap();
     world
 }

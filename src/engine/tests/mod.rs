@@ -117,6 +117,12 @@ impl TestEngine {
         self.run(Input::RequestResources { handle, requests, racks: Vec::new() })
     }
 
+    /// Starts a session that makes these requests.
+    pub(super) fn session(&mut self, handle: &str, pool: &str, requests: Vec<ResourceRequest>) {
+        self.start(handle, pool);
+        self.ask(handle, requests);
+    }
+
     pub(super) fn release(&mut self, handle: &str, ids: &[i32]) {
         self.run(Input::ReleaseResources { handle: handle.into(), ids: ids.to_vec() }).unwrap();
     }
@@ -124,6 +130,45 @@ impl TestEngine {
     pub(super) fn end(&mut self, handle: &str) {
         let status = SessionStatus::Successful;
         self.run(Input::EndSession { handle: handle.into(), status }).unwrap();
+    }
+
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = Settings::clone(self.engine.settings());
+        change(&mut settings);
+        self.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    }
+
+    pub(super) fn exclude(&mut self, hosts: &[&str]) {
+        let exclude = hosts.iter().map(|host| Arc::from(*host)).collect();
+        let hosts = Hosts { include: BTreeSet::new(), exclude };
+        self.run(Input::HostsChanged { hosts }).unwrap();
+    }
+
+    pub(super) fn drain(&mut self, node: &str, on: bool) {
+        self.run(Input::DrainNode { node: node.into(), on }).unwrap();
+    }
+
+    /// The session reports failed tasks and connections of a node.
+    pub(super) fn blame(
+        &mut self,
+        handle: &str,
+        node: &str,
+        kinds: &[ResourceType],
+        [failed, failed_connections]: [i32; 2],
+    ) {
+        let reports = vec![NodeUsageReport { node_name: node.into(), failed, failed_connections }];
+        let (handle, kinds) = (handle.into(), kinds.to_vec());
+        self.run(Input::NodeFeedback { handle, kinds, reports }).unwrap();
+    }
+
+    /// The same with an engine that is made of the image of this one, whose bytes have this form.
+    pub(super) fn restored(&self, form: u8) -> TestEngine {
+        let image = self.engine.image();
+        let bytes = codec::encode(&image).unwrap();
+        assert_eq!(bytes.first(), Some(&form));
+        let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
+        assert_eq!(engine.image(), image);
+        TestEngine { engine, now: self.now, told: BTreeMap::new() }
     }
 
     /// All notifications to the session since the last call.
@@ -147,6 +192,17 @@ impl TestEngine {
         self.counts(handle, kind).granted
     }
 
+    /// Grants of maps that the sessions 2026.1, 2026.2, and so on hold.
+    pub(super) fn held(&self, sessions: usize) -> Vec<i64> {
+        (1..=sessions).map(|number| self.holds(&format!("2026.{number}"), Map)).collect()
+    }
+
+    /// Why requests of the session wait.
+    pub(super) fn reasons(&self, handle: &str) -> String {
+        let reasons = self.engine.explain(handle, Millis(self.now)).unwrap();
+        reasons.into_iter().map(|waiting| waiting.text).collect::<Vec<_>>().join(" | ")
+    }
+
     pub(super) fn counts(&self, handle: &str, kind: ResourceType) -> TypeCounts {
         self.engine.session_at(handle, Millis(self.now)).unwrap().counts[kind].now
     }
@@ -166,13 +222,11 @@ pub(super) fn pool(settings: &mut Settings, name: &str, change: impl FnOnce(&mut
 fn slots_are_granted_released_and_granted_again() {
     let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 2);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=3, Map));
+    world.session("2026.1", "g.p", requests(1..=3, Map));
     assert_eq!(world.told("2026.1"), [Granted(vec![(1, "n1".into()), (3, "n1".into())])]);
     world.release("2026.1", &[1]);
     assert_eq!(world.granted("2026.1"), [2]);
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", requests(1..=5, Map));
+    world.session("2026.2", "g.p", requests(1..=5, Map));
     assert_eq!(world.granted("2026.2"), [0; 0]);
     world.end("2026.1");
     assert_eq!(world.granted("2026.2").len(), 2);
@@ -195,8 +249,7 @@ fn each_type_has_slots_and_notifications_of_its_own() {
 fn the_cursor_skips_one_request_after_each_grant() {
     // Spec: cluster-manager/04 §7: 1, 3, then around to 2, 4.
     let mut world = TestEngine::new(|_| {});
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=4, Reduce));
+    world.session("2026.1", "g.p", requests(1..=4, Reduce));
     world.node("n1", "h1", 4);
     assert_eq!(world.granted("2026.1"), [1, 3, 2, 4]);
 }
@@ -236,8 +289,7 @@ fn near_nodes_are_waited_for_as_configured() {
             settings.scheduling.rack_locality_wait_ms[Map] = rack_wait;
         });
         world.node("n1", "h1", 1);
-        world.start("2026.1", "g.p");
-        world.ask("2026.1", vec![request(1, Map, &["absent"])]);
+        world.session("2026.1", "g.p", vec![request(1, Map, &["absent"])]);
         if granted_after > 0 {
             world.wait(granted_after - 1);
             assert_eq!(world.granted("2026.1"), [0; 0], "{node_wait} {rack_wait}");
@@ -254,8 +306,7 @@ fn a_near_node_that_comes_ends_the_wait() {
         settings.scheduling.rack_locality_wait_ms[Map] = 60_000;
     });
     world.node("far", "far", 4);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", vec![request(1, Map, &["near"]), request(2, Map, &["absent"])]);
+    world.session("2026.1", "g.p", vec![request(1, Map, &["near"]), request(2, Map, &["absent"])]);
     assert_eq!(world.granted("2026.1"), [0; 0]);
     world.node("near", "near", 1);
     assert_eq!(world.told("2026.1"), [Granted(vec![(1, "near".into())])]);
@@ -287,8 +338,7 @@ fn requests_without_hosts_spread_over_the_nodes() {
     for node in 0..10 {
         world.node(&format!("n{node}"), &format!("h{node}"), 8);
     }
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=10, Reduce));
+    world.session("2026.1", "g.p", requests(1..=10, Reduce));
     assert!(world.engine.nodes().iter().all(|node| node.slots[Reduce].used == 1));
 }
 
@@ -300,8 +350,7 @@ fn pools_share_by_weight_minimum_and_maximum() {
     });
     for (index, name) in ["g.heavy", "g.light"].into_iter().enumerate() {
         let handle = format!("2026.{index}");
-        world.start(&handle, name);
-        world.ask(&handle, requests(1..=100, Map));
+        world.session(&handle, name, requests(1..=100, Map));
     }
     world.node("n1", "h1", 48);
     assert_eq!([world.holds("2026.0", Map), world.holds("2026.1", Map)], [32, 16]);
@@ -313,8 +362,7 @@ fn pools_share_by_weight_minimum_and_maximum() {
     });
     for (index, name) in ["g.floor", "g.capped", "g.plain"].into_iter().enumerate() {
         let handle = format!("2026.{index}");
-        world.start(&handle, name);
-        world.ask(&handle, requests(1..=100, Map));
+        world.session(&handle, name, requests(1..=100, Map));
     }
     world.node("n1", "h1", 40);
     let holds = [0, 1, 2].map(|index| world.holds(&format!("2026.{index}"), Map));
@@ -387,8 +435,7 @@ fn a_starving_pool_takes_the_youngest_back() {
     }
     world.ask("2026.1", requests(9..=20, Map));
     world.told("2026.1");
-    world.start("2026.2", "g.poor");
-    world.ask("2026.2", requests(1..=8, Map));
+    world.session("2026.2", "g.poor", requests(1..=8, Map));
     world.wait(1_000);
     assert_eq!((world.told("2026.1"), world.told("2026.2")), (vec![], vec![]));
     world.wait(2_000);
@@ -411,12 +458,10 @@ fn preemption_widens_the_age_limit_round_by_round() {
         pool(settings, "g.poor", |pool| pool.minimum[Map] = 2);
     });
     world.node("n1", "h1", 4);
-    world.start("2026.1", "g.hog");
-    world.ask("2026.1", requests(1..=4, Map));
+    world.session("2026.1", "g.hog", requests(1..=4, Map));
     world.wait(10_000);
     world.told("2026.1");
-    world.start("2026.2", "g.poor");
-    world.ask("2026.2", requests(1..=4, Map));
+    world.session("2026.2", "g.poor", requests(1..=4, Map));
     world.wait(3_000);
     assert_eq!(world.told("2026.1"), [Revoked(vec![4, 3])]);
 }
@@ -434,8 +479,7 @@ fn protected_sessions_are_not_preempted() {
         let no_preempt = Some(protect == "session");
         world.start_with("2026.1", "g.hog", |info| info.no_preempt = no_preempt).unwrap();
         world.ask("2026.1", requests(1..=4, kind));
-        world.start("2026.2", "g.poor");
-        world.ask("2026.2", requests(1..=4, kind));
+        world.session("2026.2", "g.poor", requests(1..=4, kind));
         world.wait(200_000);
         let kept = if protect == "nobody" { 2 } else { 4 };
         assert_eq!(world.holds("2026.1", kind), kept, "{protect}");
@@ -452,10 +496,8 @@ fn starving_for_the_share_moves_half() {
         pool(settings, "g.two", |_| {});
     });
     world.node("n1", "h1", 80);
-    world.start("2026.1", "g.one");
-    world.ask("2026.1", requests(1..=80, Map));
-    world.start("2026.2", "g.two");
-    world.ask("2026.2", requests(1..=80, Map));
+    world.session("2026.1", "g.one", requests(1..=80, Map));
+    world.session("2026.2", "g.two", requests(1..=80, Map));
     world.wait(2_500);
     let moved = world.holds("2026.2", Map);
     assert!((39..=40).contains(&moved), "{moved}");
@@ -499,8 +541,7 @@ fn a_node_that_has_ended_is_lost_at_once() {
     let mut world = TestEngine::new(|_| {});
     world.node("old", "h1", 2);
     world.node("other", "h2", 1);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=3, Map));
+    world.session("2026.1", "g.p", requests(1..=3, Map));
     world.told("2026.1");
     // Nobody speaks for another host, and what is not known is passed over.
     assert_eq!(world.run(ended("h1", &["other", "unknown"])), Ok(Reply::Done));
@@ -520,8 +561,7 @@ fn a_node_that_has_ended_is_lost_at_once() {
 fn a_silent_session_ends_and_frees_its_slots() {
     let mut world = TestEngine::new(|settings| settings.session_expiry_ms = 2_000);
     world.node("n1", "h1", 1);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=1, Map));
+    world.session("2026.1", "g.p", requests(1..=1, Map));
     world.start("2026.2", "g.p");
     for _ in 0..3 {
         world.wait(1_000);
@@ -573,8 +613,7 @@ fn requests_take_the_slots_that_they_name() {
 fn sessions_and_managers_keep_in_step() {
     let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 2);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=5, Map));
+    world.session("2026.1", "g.p", requests(1..=5, Map));
     let mut beat = |request_id, grant_id| {
         let view = Some(SessionView { request_id, grant_id, usages: PerType::default() });
         world.run(Input::HeartbeatSession { handle: "2026.1".into(), view })
@@ -665,8 +704,7 @@ fn a_pool_may_bound_what_one_call_asks_for() {
             pool.maximum[Map] = 3;
         });
     });
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=3, Map));
+    world.session("2026.1", "g.p", requests(1..=3, Map));
     let refused = world.try_ask("2026.1", requests(4..=7, Map));
     let handle = "2026.1".into();
     let over = Refusal::OverPoolMaximum { handle, kind: Map, requested: 4, allowed: 3 };
@@ -677,21 +715,14 @@ fn a_pool_may_bound_what_one_call_asks_for() {
 fn excluded_nodes_get_nothing_new_and_their_slots_are_freed() {
     let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=2, Map));
-    let exclude = |hosts: &[&str]| Input::HostsChanged {
-        hosts: Hosts {
-            include: Default::default(),
-            exclude: hosts.iter().map(|host| Arc::from(*host)).collect(),
-        },
-    };
-    world.run(exclude(&["h1", "h2"])).unwrap();
+    world.session("2026.1", "g.p", requests(1..=2, Map));
+    world.exclude(&["h1", "h2"]);
     world.release("2026.1", &[1]);
     world.node("n1", "h1", 1);
     assert_eq!(world.holds("2026.1", Map), 0);
     let refused = world.try_node(report("n2", "h2", 1));
     assert_eq!(refused, Err(Refusal::DisallowedNode("h2".into())));
-    world.run(exclude(&[])).unwrap();
+    world.exclude(&[]);
     assert_eq!(world.holds("2026.1", Map), 0);
     world.node("n1", "h1", 1);
     assert_eq!(world.holds("2026.1", Map), 1);
@@ -701,12 +732,9 @@ fn excluded_nodes_get_nothing_new_and_their_slots_are_freed() {
 fn a_dead_node_of_a_host_that_is_allowed_again_is_granted_nothing() {
     let mut world = TestEngine::new(|_| {});
     world.node("former", "h1", 1);
-    for exclude in [[Arc::from("h1")].into(), BTreeSet::new()] {
-        let hosts = Hosts { include: Default::default(), exclude };
-        world.run(Input::HostsChanged { hosts }).unwrap();
-    }
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=2, Map));
+    world.exclude(&["h1"]);
+    world.exclude(&[]);
+    world.session("2026.1", "g.p", requests(1..=2, Map));
     assert_eq!(world.holds("2026.1", Map), 0);
     world.node("present", "h1", 1);
     assert_eq!(world.holds("2026.1", Map), 1);
@@ -722,17 +750,14 @@ fn a_node_cannot_name_another_host_to_be_allowed() {
         report.free = Some(ComputeSpecs { memory_mb, ..ComputeSpecs::default() });
         report
     };
-    let exclude = |host: &str| Input::HostsChanged {
-        hosts: Hosts { include: Default::default(), exclude: [host.into()].into() },
-    };
     world.try_node(with_memory("h1", Some(100))).unwrap();
     world.start("2026.1", "g.p");
-    world.run(exclude("h1")).unwrap();
+    world.exclude(&["h1"]);
     world.try_node(with_memory("h2", Some(100))).unwrap();
     world.ask("2026.1", requests(1..=1, Map));
     assert_eq!(world.granted("2026.1"), [0; 0]);
     // The memory that it reports counts, whatever host it names.
-    world.run(exclude("h2")).unwrap();
+    world.exclude(&["h2"]);
     world.try_node(with_memory("h1", Some(100))).unwrap();
     assert_eq!(world.granted("2026.1"), [1]);
     world.release("2026.1", &[1]);
@@ -757,9 +782,7 @@ fn configured_pools_do_not_count_against_the_bound_on_pools() {
         let reply = world.start_with(handle, pool, |_| {});
         assert_eq!(reply.is_ok(), allowed, "{pool}: {reply:?}");
     }
-    let mut settings = Settings::clone(world.engine.settings());
-    pool(&mut settings, "g.x", |_| {});
-    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    world.change(|settings| pool(settings, "g.x", |_| {}));
     world.start("2026.5", "g.y");
 }
 
@@ -790,8 +813,7 @@ fn slots_of_a_lost_node_no_longer_count_for_a_pools_maximum() {
         pool(settings, "g.p", |pool| pool.maximum[JobTracker] = 1);
     });
     world.node("n1", "h1", 1);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=2, JobTracker));
+    world.session("2026.1", "g.p", requests(1..=2, JobTracker));
     world.wait(600);
     world.node("n2", "h2", 1);
     world.told("2026.1");
@@ -853,8 +875,7 @@ fn nodes_may_change_lie_and_share_a_host() {
     let mut world = TestEngine::new(|_| {});
     world.node("n1", "h", 1);
     world.node("n2", "h", 1);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", (1..=4).map(|id| request(id, Map, &["h"])).collect());
+    world.session("2026.1", "g.p", (1..=4).map(|id| request(id, Map, &["h"])).collect());
     assert_eq!(world.holds("2026.1", Map), 2);
     world.node("n2", "h", 3);
     assert_eq!(world.holds("2026.1", Map), 4);
@@ -870,8 +891,7 @@ fn nodes_may_change_lie_and_share_a_host() {
 #[test]
 fn a_node_that_grows_serves_what_was_too_large_for_it() {
     let mut world = TestEngine::new(|_| {});
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", vec![cpus(request(1, Map, &[]), 3)]);
+    world.session("2026.1", "g.p", vec![cpus(request(1, Map, &[]), 3)]);
     world.node("n1", "h1", 2);
     assert_eq!(world.granted("2026.1"), [0; 0]);
     world.node("n1", "h1", 3);
@@ -884,8 +904,7 @@ fn reserved_memory_and_disk_are_kept_free() {
         settings.reserved_memory_mb = 100;
         settings.reserved_disk_gb = 10;
     });
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=9, Map));
+    world.session("2026.1", "g.p", requests(1..=9, Map));
     let mut node = report("n1", "h1", 2);
     let free = |memory, disk| {
         Some(ComputeSpecs { memory_mb: memory, disk_gb: disk, ..ComputeSpecs::default() })
@@ -933,20 +952,14 @@ fn many_sessions_blacklist_a_type_of_a_node_and_one_cannot() {
         settings.faults.failed_connection_sessions = 2;
     });
     world.node("n1", "h1", 9);
-    let feedback = |handle: &str| Input::NodeFeedback {
-        handle: handle.into(),
-        kinds: vec![Map],
-        reports: vec![NodeUsageReport { node_name: "n1".into(), failed: 6, failed_connections: 0 }],
-    };
     for _ in 0..10 {
-        world.run(feedback("nobody")).unwrap();
+        world.blame("nobody", "n1", &[Map], [6, 0]);
     }
     for session in 1..=3 {
         let handle = format!("2026.{session}");
-        world.start(&handle, "g.p");
-        world.ask(&handle, requests(1..=1, Map));
+        world.session(&handle, "g.p", requests(1..=1, Map));
         for _ in 0..10 {
-            world.run(feedback(&handle)).unwrap();
+            world.blame(&handle, "n1", &[Map], [6, 0]);
         }
         let blacklisted = world.engine.nodes()[0].blacklisted;
         assert_eq!(blacklisted, PerType([session == 3, false, false]));
@@ -963,8 +976,7 @@ fn many_sessions_blacklist_a_type_of_a_node_and_one_cannot() {
 fn restarts_reach_each_node_once_and_lose_its_grants() {
     let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 1);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=1, Map));
+    world.session("2026.1", "g.p", requests(1..=1, Map));
     world.told("2026.1");
     world.run(Input::RestartNodes { force: false, batch_size: 10 }).unwrap();
     let reply = world.try_node(report("n1", "h1", 1));
@@ -1043,12 +1055,9 @@ fn a_pass_does_a_bounded_amount_of_work() {
 fn changed_settings_take_effect_for_running_sessions() {
     let mut world = TestEngine::new(|settings| pool(settings, "g.p", |pool| pool.maximum[Map] = 1));
     world.node("n1", "h1", 4);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=4, Map));
+    world.session("2026.1", "g.p", requests(1..=4, Map));
     assert_eq!(world.holds("2026.1", Map), 1);
-    let mut settings = Settings::clone(world.engine.settings());
-    pool(&mut settings, "g.p", |pool| pool.maximum[Map] = 3);
-    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    world.change(|settings| pool(settings, "g.p", |pool| pool.maximum[Map] = 3));
     assert_eq!(world.holds("2026.1", Map), 3);
 }
 

@@ -1,19 +1,7 @@
 //! Views of nodes and administrative calls about them.
 
+use super::views::pieces;
 use super::*;
-
-fn blame(
-    world: &mut TestEngine,
-    handle: &str,
-    kinds: &[ResourceType],
-    failed: i32,
-    connections: i32,
-) {
-    let report =
-        NodeUsageReport { node_name: "n1".into(), failed, failed_connections: connections };
-    let (kinds, reports) = (kinds.to_vec(), vec![report]);
-    world.run(Input::NodeFeedback { handle: handle.into(), kinds, reports }).unwrap();
-}
 
 fn clear(world: &mut TestEngine, node: &str, kind: Option<ResourceType>) -> Vec<ResourceType> {
     match world.run(Input::ClearBlacklist { node: node.into(), kind }) {
@@ -32,8 +20,7 @@ fn used_node(sessions: i32) -> TestEngine {
     world.node("n1", "h1", 9);
     for session in 1..=sessions {
         let handle = format!("2026.{session}");
-        world.start(&handle, "g.p");
-        world.ask(&handle, [requests(1..=1, Map), requests(2..=2, Reduce)].concat());
+        world.session(&handle, "g.p", [requests(1..=1, Map), requests(2..=2, Reduce)].concat());
     }
     world
 }
@@ -43,12 +30,12 @@ fn a_node_tells_what_runs_on_it_and_who_has_complained() {
     let mut world = used_node(3);
     let start = world.now;
     world.wait(500);
-    blame(&mut world, "2026.1", &[Map], 6, 0);
+    world.blame("2026.1", "n1", &[Map], [6, 0]);
     world.wait(500);
-    blame(&mut world, "2026.2", &[Map, Reduce], 7, 2);
+    world.blame("2026.2", "n1", &[Map, Reduce], [7, 2]);
     // Neither counts: too few, and the same again.
-    blame(&mut world, "2026.3", &[Map], 5, 1);
-    blame(&mut world, "2026.2", &[Map, Reduce], 8, 3);
+    world.blame("2026.3", "n1", &[Map], [5, 1]);
+    world.blame("2026.2", "n1", &[Map, Reduce], [8, 3]);
 
     let detail = world.engine.node_detail("n1").unwrap();
     assert_eq!(detail.node, world.engine.nodes()[0]);
@@ -79,13 +66,8 @@ fn a_node_tells_what_runs_on_it_and_who_has_complained() {
         ]
     );
 
-    let mut rows = Vec::new();
-    let mut from = Some(0);
-    while let Some(place) = from {
-        let piece = world.engine.node_grants_slice("n1", place, 2).unwrap();
-        rows.extend(piece.rows);
-        from = piece.next;
-    }
+    let take = |engine: &Engine, at| engine.node_grants_slice("n1", at, 2).unwrap();
+    let mut rows = pieces(&mut world, take, |_| {});
     rows.sort_by(|a, b| (&a.session, a.id).cmp(&(&b.session, b.id)));
     let all: Vec<_> = rows.iter().map(|row| (&*row.session, row.id, row.kind, row.slots)).collect();
     assert_eq!(
@@ -111,9 +93,8 @@ fn of_many_complaints_the_last_are_remembered() {
     world.node("n1", "h1", 1_000);
     for session in 1..=100 {
         let handle = format!("2026.{session}");
-        world.start(&handle, "g.p");
-        world.ask(&handle, requests(1..=1, Map));
-        blame(&mut world, &handle, &[Map], 6, 0);
+        world.session(&handle, "g.p", requests(1..=1, Map));
+        world.blame(&handle, "n1", &[Map], [6, 0]);
         world.end(&handle);
     }
     let detail = world.engine.node_detail("n1").unwrap();
@@ -126,7 +107,7 @@ fn of_many_complaints_the_last_are_remembered() {
 fn an_operator_lifts_a_blacklisting() {
     let mut world = used_node(4);
     for handle in ["2026.1", "2026.2"] {
-        blame(&mut world, handle, &[Map, Reduce], 6, 0);
+        world.blame(handle, "n1", &[Map, Reduce], [6, 0]);
     }
     world.ask("2026.1", requests(11..=12, Map));
     assert_eq!(world.holds("2026.1", Map), 1, "the node is blacklisted");
@@ -143,11 +124,11 @@ fn an_operator_lifts_a_blacklisting() {
 
     // Sessions report totals, so those that were counted are not counted again.
     for handle in ["2026.1", "2026.2"] {
-        blame(&mut world, handle, &[Map], 60, 0);
+        world.blame(handle, "n1", &[Map], [60, 0]);
     }
     assert_eq!(world.engine.node_detail("n1").unwrap().faults[Map].failures, 0);
     for handle in ["2026.3", "2026.4"] {
-        blame(&mut world, handle, &[Map], 6, 0);
+        world.blame(handle, "n1", &[Map], [6, 0]);
     }
     assert_eq!(world.engine.nodes()[0].blacklisted, PerType([true, true, false]));
     assert_eq!(clear(&mut world, "n1", None), [Map, Reduce]);
@@ -161,13 +142,9 @@ fn an_operator_lifts_a_blacklisting() {
 fn a_node_that_drains_is_granted_nothing_until_that_is_undone_or_it_has_left() {
     let mut world = TestEngine::new(|_| {});
     world.node("n1", "h1", 3);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=1, Map));
-    let drain = |world: &mut TestEngine, node: &str, on| {
-        world.run(Input::DrainNode { node: node.into(), on }).unwrap();
-    };
-    drain(&mut world, "n2", true);
-    drain(&mut world, "n1", true);
+    world.session("2026.1", "g.p", requests(1..=1, Map));
+    world.drain("n2", true);
+    world.drain("n1", true);
     world.ask("2026.1", requests(2..=2, Map));
     world.node("n1", "h1", 3);
     assert_eq!(world.holds("2026.1", Map), 1, "the grant stays, and no other one is made");
@@ -178,9 +155,9 @@ fn a_node_that_drains_is_granted_nothing_until_that_is_undone_or_it_has_left() {
     let restored = Engine::from_image(world.engine.image(), 7).unwrap();
     assert_eq!(restored.node_detail("n1"), Some(detail));
 
-    drain(&mut world, "n1", false);
+    world.drain("n1", false);
     assert_eq!(world.holds("2026.1", Map), 2, "what waits is granted at once");
-    drain(&mut world, "n1", true);
+    world.drain("n1", true);
     let names = vec!["n1".into()];
     world.run(Input::NodesEnded { host: "h1".into(), names }).unwrap();
     world.node("n1", "h1", 3);
@@ -208,11 +185,9 @@ fn a_node_whose_access_is_revoked_loses_its_work_at_once_and_serves_again_with_a
         show(&mut world, node, access);
     }
     assert_eq!(world.engine.node_accesses(), [FIRST, OTHER]);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=3, Map));
+    world.session("2026.1", "g.p", requests(1..=3, Map));
     world.told("2026.1");
-    world.start("2026.2", "g.q");
-    world.ask("2026.2", requests(1..=1, Map));
+    world.session("2026.2", "g.q", requests(1..=1, Map));
 
     revoke(&mut world, &[AccessId(41), FIRST]);
     assert_eq!(world.told("2026.1"), [Dead("bad".into())]);
@@ -226,10 +201,8 @@ fn a_node_whose_access_is_revoked_loses_its_work_at_once_and_serves_again_with_a
     assert!(detail.node.revoked && !detail.node.is_usable(Map) && detail.visitors.is_empty());
     let others = world.engine.nodes().into_iter().filter(|node| node.revoked).count();
     assert_eq!((others, world.engine.node_accesses()), (1, vec![OTHER]));
-    let image = codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(image.first(), Some(&corona_model::form::FOURTH));
-    let restored = Engine::from_image(codec::decode(&image).unwrap(), 7).unwrap();
-    assert_eq!(restored.node_detail("bad"), Some(detail));
+    let restored = world.restored(corona_model::form::FOURTH);
+    assert_eq!(restored.engine.node_detail("bad"), Some(detail));
     let kept: Vec<_> = world.engine.snapshot().nodes.into_iter().map(|node| node.name).collect();
     assert!(!kept.contains(&"bad".into()) && kept.len() == 2, "{kept:?}");
 
@@ -257,8 +230,7 @@ fn slots_are_counted_on_the_nodes_that_serve_the_type() {
     assert_eq!(total(&world), [10, 10, 0]);
     world.node("n2", "h2", 3);
     assert_eq!(total(&world), [13, 13, 3]);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=9, JobTracker));
+    world.session("2026.1", "g.p", requests(1..=9, JobTracker));
     assert_eq!(world.engine.slots(JobTracker), SlotCounts { total: 3, used: 3 });
     // As the Java cluster manager counts.
     assert_eq!(world.engine.slots_of_all_nodes(JobTracker), SlotCounts { total: 13, used: 3 });
@@ -298,8 +270,7 @@ fn silent_nodes_are_late_before_they_are_lost() {
     assert_eq!((world.engine.late_nodes(), world.engine.node_count()), (1, 2));
     assert_eq!(world.engine.oldest_heartbeat(), Some(Millis(start)));
     // It keeps getting grants.
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=2, Map));
+    world.session("2026.1", "g.p", requests(1..=2, Map));
     assert_eq!(world.holds("2026.1", Map), 2);
 
     world.wait(600);
@@ -316,18 +287,14 @@ fn silent_nodes_are_late_before_they_are_lost() {
 #[test]
 fn drained_nodes_that_were_stopped_are_not_handed_over() {
     let mut world = TestEngine::new(|settings| settings.node_late_ms = 1_000);
-    let drain = |world: &mut TestEngine, node: &str| {
-        world.run(Input::DrainNode { node: node.into(), on: true }).unwrap();
-    };
     // The session has a slot of the only node, and keeps it.
     world.node("used", "h1", 1);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=1, Map));
+    world.session("2026.1", "g.p", requests(1..=1, Map));
     for (node, host) in [("lives", "h2"), ("silent", "h3"), ("stopped", "h4")] {
         world.node(node, host, 1);
     }
     for node in ["used", "lives", "stopped"] {
-        drain(&mut world, node);
+        world.drain(node, true);
     }
     world.wait(1_001);
     world.node("lives", "h2", 1);
@@ -430,9 +397,7 @@ fn late_nodes_are_skipped_where_an_operator_wants_that() {
     world.wait(1_001);
     world.ask("2026.1", requests(11..=19, Map));
     assert_eq!((world.engine.late_nodes(), world.holds("2026.1", Map)), (2, 0));
-    let mut settings = Settings::clone(world.engine.settings());
-    settings.skip_late_nodes = false;
-    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    world.change(|settings| settings.skip_late_nodes = false);
     assert_eq!(world.holds("2026.1", Map), 4);
 }
 

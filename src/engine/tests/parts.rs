@@ -113,10 +113,8 @@ fn a_large_session_is_cleared_away_in_parts() {
     for ending in ["end", "expiry", "kill"] {
         let mut world = TestEngine::new(|_| {});
         world.node("n1", "h1", 30);
-        world.start("2026.1", "g.p");
-        world.ask("2026.1", mixed(1..=many));
-        world.start("2026.2", "g.p");
-        world.ask("2026.2", requests(1..=30, Map));
+        world.session("2026.1", "g.p", mixed(1..=many));
+        world.session("2026.2", "g.p", requests(1..=30, Map));
         assert_eq!((world.holds("2026.1", Map), world.holds("2026.1", Reduce)), (30, 30));
         assert_eq!(world.granted("2026.2"), [0; 0]);
         let input = match ending {

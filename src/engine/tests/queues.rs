@@ -43,28 +43,10 @@ fn crowded(slots: i16, pools: &[&str], change: impl FnOnce(&mut Settings)) -> Te
     world
 }
 
-fn held(world: &TestEngine, sessions: usize) -> Vec<i64> {
-    (1..=sessions).map(|number| world.holds(&format!("2026.{number}"), Map)).collect()
-}
-
-fn changed(world: &mut TestEngine, change: impl FnOnce(&mut Settings)) {
-    let mut settings = Settings::clone(world.engine.settings());
-    change(&mut settings);
-    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
-}
-
-fn reason(world: &TestEngine, handle: &str) -> String {
-    let reasons = world.engine.explain(handle, Millis(world.now)).unwrap();
-    reasons.into_iter().map(|waiting| waiting.text).collect::<Vec<_>>().join(" | ")
-}
-
 /// An image of the world's engine that is read again makes the same views.
 fn restored(world: &TestEngine) -> TestEngine {
-    let bytes = codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(bytes.first(), Some(&corona_model::form::SECOND), "a tree needs the second form");
-    let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
-    assert_eq!(engine.image(), world.engine.image());
-    TestEngine { engine, now: world.now, told: BTreeMap::new() }
+    // A tree needs the second form.
+    world.restored(corona_model::form::SECOND)
 }
 
 /// `company` with two departments: `revenue` with `ads` and `search`, and `science`.
@@ -82,7 +64,7 @@ const PEOPLE: [&str; 3] = ["ads.etl", "search.index", "science.physics"];
 fn weights_share_slots_at_every_level() {
     let world = crowded(12, &PEOPLE, company);
     // 8 of 12 for revenue, of these 2 and 6.
-    assert_eq!(held(&world, 3), [2, 6, 4]);
+    assert_eq!(world.held(3), [2, 6, 4]);
     let views = world.engine.pools();
     let paths: Vec<&str> = views.iter().map(|view| &*view.path).collect();
     assert_eq!(
@@ -109,8 +91,8 @@ fn minima_and_maxima_hold_at_every_level() {
         group(settings, "revenue", 0, 6);
         group(settings, "ads", 5, 12);
     });
-    assert_eq!(held(&world, 3), [5, 1, 6]);
-    let why = reason(&world, "2026.2");
+    assert_eq!(world.held(3), [5, 1, 6]);
+    let why = world.reasons("2026.2");
     assert!(why.starts_with("group company.revenue holds 6 grants, its maximum"), "{why}");
     restored(&world);
 }
@@ -125,8 +107,8 @@ fn a_group_without_priorities_goes_by_weights_alone() {
         }
     };
     let pools = ["g.high", "g.low"];
-    assert_eq!(held(&crowded(6, &pools, order(SiblingOrder::Priority)), 2), [6, 0]);
-    assert_eq!(held(&crowded(6, &pools, order(SiblingOrder::Fair)), 2), [3, 3]);
+    assert_eq!(crowded(6, &pools, order(SiblingOrder::Priority)).held(2), [6, 0]);
+    assert_eq!(crowded(6, &pools, order(SiblingOrder::Fair)).held(2), [3, 3]);
 }
 
 #[test]
@@ -142,8 +124,8 @@ fn a_group_in_strict_capacity_order_goes_by_guarantees_alone() {
         }
     };
     // Beyond the guarantees in proportion to them, and neither weight nor priority helps.
-    assert_eq!(held(&crowded(12, &pools, order([1, 2, 0])), 3), [4, 8, 0]);
-    assert_eq!(held(&crowded(12, &pools, order([2, 2, 0])), 3), [6, 6, 0]);
+    assert_eq!(crowded(12, &pools, order([1, 2, 0])).held(3), [4, 8, 0]);
+    assert_eq!(crowded(12, &pools, order([2, 2, 0])).held(3), [6, 6, 0]);
     let mut world = crowded(12, &pools, order([1, 2, 0]));
     for handle in ["2026.1", "2026.2"] {
         world.end(handle);
@@ -253,7 +235,7 @@ fn the_rules_of_the_queue_in_which_a_session_is_scheduled_hold() {
 #[test]
 fn a_group_that_gets_rules_outlives_its_last_pool() {
     let mut world = TestEngine::new(|settings| pool(settings, "students.p", |_| {}));
-    changed(&mut world, |settings| {
+    world.change(|settings| {
         settings.pools = Default::default();
         inside(settings, "students", None, |rules| rules.weight = 2.0);
     });
@@ -271,7 +253,7 @@ fn a_queue_that_has_vanished_and_is_empty_takes_sessions_like_any_other() {
     });
     world.start("2026.1", "g.p");
     world.start("2026.2", "plain.p");
-    changed(&mut world, |settings| {
+    world.change(|settings| {
         settings.pools = Default::default();
         inside(settings, "other", None, |_| {});
     });
@@ -297,18 +279,17 @@ fn why_does_my_job_wait() {
         });
     });
     assert_eq!(
-        reason(&world, "2026.1"),
+        world.reasons("2026.1"),
         "user user1 holds 1 grant in queue company.revenue.ads, the maximum of each user"
     );
-    let why = reason(&world, "2026.2");
+    let why = world.reasons("2026.2");
     assert!(
         why.contains("queue company.revenue.search.index holds 3 grants, its share is"),
         "{why}"
     );
-    world.start("2026.3", "ads.etl");
-    world.ask("2026.3", requests(1..=1, Map));
+    world.session("2026.3", "ads.etl", requests(1..=1, Map));
     assert_eq!(
-        reason(&world, "2026.3"),
+        world.reasons("2026.3"),
         "queue company.revenue.ads serves 1 session at a time, and 1 is served; this session is next"
     );
     restored(&world);
@@ -325,10 +306,8 @@ fn preemption_in_loops() {
         settings.scheduling.min_preempt_period_ms = 0;
     });
     world.node("n1", "h1", 12);
-    world.start("2026.2", "search.index");
-    world.ask("2026.2", requests(1..=50, Map));
-    world.start("2026.1", "ads.etl");
-    world.ask("2026.1", requests(1..=50, Map));
+    world.session("2026.2", "search.index", requests(1..=50, Map));
+    world.session("2026.1", "ads.etl", requests(1..=50, Map));
     world.wait(60_000);
     let revoked: usize = world
         .told("2026.2")
@@ -352,14 +331,12 @@ fn large_requests_starve() {
         pool(settings, "ads.etl", |pool| pool.mode = Some(SchedulingMode::Fifo));
     });
     world.node("n1", "h1", 4);
-    world.start("2026.1", "ads.etl");
-    world.ask("2026.1", requests(1..=100, Map));
+    world.session("2026.1", "ads.etl", requests(1..=100, Map));
     world.now += 1;
-    world.start("2026.2", "ads.etl");
-    world.ask("2026.2", requests(1..=1, Map));
+    world.session("2026.2", "ads.etl", requests(1..=1, Map));
     for id in 1..=20 {
         world.release("2026.1", &[id]);
-        assert_eq!(held(&world, 2), [4, 0]);
+        assert_eq!(world.held(2), [4, 0]);
     }
 }
 
@@ -373,12 +350,10 @@ fn admitted_by_quota_fits_nowhere() {
     });
     world.node("n1", "h1", 2);
     world.node("n2", "h2", 2);
-    world.start("2026.1", "ads.etl");
-    world.ask("2026.1", vec![cpus(request(1, Map, &[]), 3)]);
-    world.start("2026.2", "search.index");
-    world.ask("2026.2", requests(1..=9, Map));
-    assert_eq!(held(&world, 2), [0, 4]);
-    assert!(reason(&world, "2026.1").contains("no node has more than 2: it can never be served"));
+    world.session("2026.1", "ads.etl", vec![cpus(request(1, Map, &[]), 3)]);
+    world.session("2026.2", "search.index", requests(1..=9, Map));
+    assert_eq!(world.held(2), [0, 4]);
+    assert!(world.reasons("2026.1").contains("no node has more than 2: it can never be served"));
 }
 
 /// Complaint 5: work is killed just before its end.
@@ -393,15 +368,13 @@ fn work_is_killed_just_before_its_end() {
             settings.scheduling.starving_time_for_share_ms = 1_000;
         });
         world.node("n1", "h1", 12);
-        world.start("2026.2", "science.physics");
-        world.ask("2026.2", requests(1..=12, Map));
+        world.session("2026.2", "science.physics", requests(1..=12, Map));
         world.wait(1_000);
-        world.start("2026.1", "ads.etl");
-        world.ask("2026.1", requests(1..=12, Map));
+        world.session("2026.1", "ads.etl", requests(1..=12, Map));
         world.wait(5_000);
-        let early = held(&world, 2);
+        let early = world.held(2);
         world.wait(130_000);
-        (early, held(&world, 2))
+        (early, world.held(2))
     };
     assert_eq!(taken(None), (vec![7, 5], vec![7, 5]));
     assert_eq!(taken(Some(100_000)), (vec![0, 12], vec![7, 5]));
@@ -417,12 +390,11 @@ fn unused_capacity_goes_to_the_first_comer() {
     });
     // Alone, ads uses all, the guarantee of science too; then search shares by weight, and science
     // gets its guarantee back after the wait.
-    assert_eq!(held(&world, 1), [12]);
-    world.start("2026.2", "science.physics");
-    world.ask("2026.2", requests(1..=12, Map));
-    assert_eq!(held(&world, 2), [12, 0]);
+    assert_eq!(world.held(1), [12]);
+    world.session("2026.2", "science.physics", requests(1..=12, Map));
+    assert_eq!(world.held(2), [12, 0]);
     world.wait(10_000);
-    assert_eq!(held(&world, 2), [6, 6]);
+    assert_eq!(world.held(2), [6, 6]);
 }
 
 /// Complaint 7: absolute quotas are toil when a cluster grows.
@@ -437,9 +409,9 @@ fn absolute_quotas_are_toil_when_a_cluster_grows() {
             rules.maximum = parts(7_500);
         });
     });
-    assert_eq!(held(&world, 3)[2], 6);
+    assert_eq!(world.held(3)[2], 6);
     world.node("n2", "h2", 8);
-    assert_eq!(held(&world, 3)[2], 12);
+    assert_eq!(world.held(3)[2], 12);
     let views = restored(&world).engine.pools();
     let science = views.iter().find(|view| &*view.path == "company.science").unwrap();
     assert_eq!((science.minimum[Map], science.maximum[Map]), (12, 12));
@@ -454,11 +426,11 @@ fn a_broken_queue_file_stops_everything() {
         group(settings, "ads", 4, 4);
         pool(settings, "ads.etl", |pool| pool.weight = 2.0);
     });
-    changed(&mut world, |settings| {
+    world.change(|settings| {
         settings.pools = Default::default();
         inside(settings, "company", None, |_| {});
     });
-    assert_eq!(held(&world, 2), [4, 4]);
+    assert_eq!(world.held(2), [4, 4]);
     world.release("2026.1", &[1]);
     let of_ads = |world: &TestEngine| {
         let mut views = world.engine.pools().into_iter();
@@ -482,22 +454,21 @@ fn a_reserve_that_nobody_may_borrow() {
         group(settings, "ads", 3, 8);
         inside(settings, "ads", Some("revenue"), |rules| rules.lend = false);
     });
-    assert_eq!(held(&world, 1), [5]);
+    assert_eq!(world.held(1), [5]);
     assert_eq!(
-        reason(&world, "2026.1"),
+        world.reasons("2026.1"),
         "3 slots stay free for company.revenue.ads, which does not lend"
     );
-    world.start("2026.2", "ads.etl");
-    world.ask("2026.2", requests(1..=1, Map));
-    assert_eq!(held(&world, 2), [5, 1]);
+    world.session("2026.2", "ads.etl", requests(1..=1, Map));
+    assert_eq!(world.held(2), [5, 1]);
     world.release("2026.1", &[1]);
-    assert_eq!(held(&world, 2), [5, 1]);
+    assert_eq!(world.held(2), [5, 1]);
     world.ask("2026.2", requests(2..=9, Map));
-    assert_eq!(held(&world, 2), [5, 3]);
+    assert_eq!(world.held(2), [5, 3]);
     let mut world = restored(&world);
     world.release("2026.2", &[1, 2, 3]);
     world.end("2026.2");
-    assert_eq!(held(&world, 1), [5]);
+    assert_eq!(world.held(1), [5]);
 }
 
 /// A request of several slots that may not be given those of a reserve is served as soon as there are
@@ -515,12 +486,11 @@ fn a_large_request_beside_a_reserve_is_served_when_room_is_gained_anywhere() {
     world.node("n2", "h2", 2);
     world.start("2026.1", "science.physics");
     world.ask("2026.1", (1..=2).map(|id| request(id, Map, &["h2"])).collect());
-    world.start("2026.2", "search.index");
-    world.ask("2026.2", vec![cpus(request(1, Map, &["h1"]), 3)]);
-    assert_eq!(held(&world, 2), [2, 0], "four are free, and two of them reserved");
+    world.session("2026.2", "search.index", vec![cpus(request(1, Map, &["h1"]), 3)]);
+    assert_eq!(world.held(2), [2, 0], "four are free, and two of them reserved");
     let mut world = restored(&world);
     world.release("2026.1", &[1]);
-    assert_eq!(held(&world, 2), [1, 1]);
+    assert_eq!(world.held(2), [1, 1]);
 }
 
 /// A reserve is counted in slots, so that requests of several slots may use all of their own queue's,
@@ -536,16 +506,14 @@ fn large_requests_use_the_reserve_of_their_own_queue_and_of_no_other() {
     });
     world.node("n1", "h1", 3);
     world.node("n2", "h2", 3);
-    world.start("2026.1", "ads.etl");
-    world.ask("2026.1", vec![cpus(request(1, Map, &[]), 3)]);
-    assert_eq!(held(&world, 1), [1]);
+    world.session("2026.1", "ads.etl", vec![cpus(request(1, Map, &[]), 3)]);
+    assert_eq!(world.held(1), [1]);
     world.ask("2026.1", requests(2..=9, Map));
-    assert_eq!(held(&world, 1), [1]);
-    world.start("2026.2", "search.index");
-    world.ask("2026.2", vec![cpus(request(1, Map, &[]), 2)]);
+    assert_eq!(world.held(1), [1]);
+    world.session("2026.2", "search.index", vec![cpus(request(1, Map, &[]), 2)]);
     let mut world = restored(&world);
     world.ask("2026.2", requests(2..=9, Map));
-    assert_eq!(held(&world, 2), [1, 2]);
+    assert_eq!(world.held(2), [1, 2]);
 }
 
 /// Slots that a queue returns on a node that serves no more may be taken elsewhere at once.
@@ -559,15 +527,14 @@ fn a_large_request_is_served_when_its_own_reserve_grows() {
         }
     });
     world.node("n1", "h1", 2);
-    world.start("2026.1", "ads.etl");
-    world.ask("2026.1", requests(1..=2, Map));
-    world.run(Input::DrainNode { node: "n1".into(), on: true }).unwrap();
+    world.session("2026.1", "ads.etl", requests(1..=2, Map));
+    world.drain("n1", true);
     world.node("n2", "h2", 3);
     world.ask("2026.1", vec![cpus(request(3, Map, &[]), 3)]);
-    assert_eq!(held(&world, 1), [2], "three are free, and three reserved for the other queue");
+    assert_eq!(world.held(1), [2], "three are free, and three reserved for the other queue");
     let mut world = restored(&world);
     world.release("2026.1", &[1, 2]);
-    assert_eq!(held(&world, 1), [1]);
+    assert_eq!(world.held(1), [1]);
 }
 
 /// A user who waits in several pools of a group that limits users is due what the group lets the user
@@ -583,13 +550,12 @@ fn nothing_is_taken_for_a_user_who_may_hold_no_more_in_a_group() {
     for (handle, pool) in
         [("2026.1", "staff.x"), ("2026.2", "students.a"), ("2026.3", "students.b")]
     {
-        world.start(handle, pool);
-        world.ask(handle, requests(1..=50, Map));
+        world.session(handle, pool, requests(1..=50, Map));
     }
-    let why = reason(&world, "2026.2");
+    let why = world.reasons("2026.2");
     assert!(why.contains("its share is 2"), "{why}");
     world.wait(60_000);
-    let held = held(&world, 3);
+    let held = world.held(3);
     let taken: usize = world
         .told("2026.1")
         .iter()
@@ -611,16 +577,14 @@ fn a_minimum_is_due_from_when_it_is_asked_for() {
         settings.scheduling.min_preempt_period_ms = 0;
     });
     world.node("n1", "h1", 12);
-    world.start("2026.1", "ads.etl");
-    world.ask("2026.1", requests(1..=2, Map));
-    world.start("2026.2", "science.physics");
-    world.ask("2026.2", requests(1..=50, Map));
+    world.session("2026.1", "ads.etl", requests(1..=2, Map));
+    world.session("2026.2", "science.physics", requests(1..=50, Map));
     world.wait(60_000);
     world.ask("2026.1", requests(3..=9, Map));
     world.wait(5_000);
-    assert_eq!(held(&world, 2), [2, 10]);
+    assert_eq!(world.held(2), [2, 10]);
     world.wait(8_000);
-    assert_eq!(held(&world, 2), [7, 5]);
+    assert_eq!(world.held(2), [7, 5]);
 }
 
 /// Complaint 10: one user fills a queue.
@@ -638,11 +602,12 @@ fn one_user_fills_a_queue() {
         world.start_with(handle, &pool, |info| info.user_id = user.into()).unwrap();
         world.ask(handle, requests(1..=5, Map));
     }
-    assert_eq!(held(&world, 3), [2, 0, 2]);
+    assert_eq!(world.held(3), [2, 0, 2]);
     world.release("2026.1", &[1]);
-    assert_eq!(held(&world, 3), [2, 0, 2]);
+    assert_eq!(world.held(3), [2, 0, 2]);
     assert!(
-        reason(&world, "2026.2")
+        world
+            .reasons("2026.2")
             .starts_with("queue students serves 1 session of user ann at a time, and 1 is served")
     );
     let mut world = restored(&world);
@@ -660,8 +625,7 @@ fn queues_behind_a_fence_take_only_from_each_other() {
         });
         world.node("n1", "h1", 12);
         for (handle, pool) in [("2026.3", "science.physics"), ("2026.1", "ads.etl")] {
-            world.start(handle, pool);
-            world.ask(handle, requests(1..=12, Map));
+            world.session(handle, pool, requests(1..=12, Map));
         }
         world.wait(10_000);
         (world.holds("2026.1", Map), world.holds("2026.3", Map))
@@ -682,8 +646,7 @@ fn nothing_is_taken_from_queues_where_preemption_is_disabled() {
     });
     world.node("n1", "h1", 12);
     for (handle, pool) in [("2026.3", "science.physics"), ("2026.1", "ads.etl")] {
-        world.start(handle, pool);
-        world.ask(handle, requests(1..=12, Map));
+        world.session(handle, pool, requests(1..=12, Map));
     }
     world.wait(100_000);
     assert_eq!((world.holds("2026.1", Map), world.holds("2026.3", Map)), (0, 12));
@@ -699,10 +662,9 @@ fn turns_are_taken_in_the_order_of_the_starts() {
     for (handle, pool) in
         [("2026.1", "inner.p"), ("2026.2", "outer.p"), ("2026.3", "inner.p"), ("2026.4", "outer.p")]
     {
-        world.start(handle, pool);
-        world.ask(handle, requests(1..=2, Map));
+        world.session(handle, pool, requests(1..=2, Map));
     }
-    assert_eq!(held(&world, 4), [2, 2, 0, 0]);
+    assert_eq!(world.held(4), [2, 2, 0, 0]);
     let mut world = restored(&world);
     world.end("2026.2");
     let left = |world: &TestEngine| [world.holds("2026.3", Map), world.holds("2026.4", Map)];
@@ -714,7 +676,7 @@ fn turns_are_taken_in_the_order_of_the_starts() {
 #[test]
 fn groups_move_while_sessions_run() {
     let mut world = crowded(12, &PEOPLE, company);
-    changed(&mut world, |settings| {
+    world.change(|settings| {
         inside(settings, "ads", None, |_| {});
         inside(settings, "science", Some("revenue"), |rules| rules.weight = 1.0);
     });

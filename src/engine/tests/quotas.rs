@@ -1,6 +1,6 @@
 //! Limits of queues in resources, as short stories.
 
-use super::resources::{counting, node, taking, text};
+use super::resources::{counting, node, taking};
 use super::*;
 use corona_model::form;
 use corona_model::queues::{Part, QueueRules, Quota, SiblingOrder};
@@ -32,14 +32,10 @@ fn inside(settings: &mut Settings, group: &str, parent: &str) {
     rules(settings, group).parent = Some(parent.into());
 }
 
-fn changed(world: &mut TestEngine, change: impl FnOnce(&mut Settings)) {
-    let mut settings = Settings::clone(world.engine.settings());
-    change(&mut settings);
-    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
-}
-
-fn held(world: &TestEngine, sessions: usize) -> Vec<i64> {
-    (1..=sessions).map(|number| world.holds(&format!("2026.{number}"), Map)).collect()
+/// Requests for reduces of a CPU and 100 MB.
+fn reduces(ids: std::ops::RangeInclusive<i32>) -> Vec<ResourceRequest> {
+    let all = taking(ids, 1, 100).into_iter();
+    all.map(|request| ResourceRequest { kind: Reduce, ..request }).collect()
 }
 
 /// One node with 20 CPUs and 1,000 MB, and sessions of pools that each ask for 20 maps of a CPU and 100 MB.
@@ -47,8 +43,7 @@ fn crowded(pools: &[&str], change: impl FnOnce(&mut Settings)) -> TestEngine {
     let mut world = counting(change);
     for (number, pool) in (1..).zip(pools) {
         let handle = format!("2026.{number}");
-        world.start(&handle, pool);
-        world.ask(&handle, taking(1..=20, 1, 100));
+        world.session(&handle, pool, taking(1..=20, 1, 100));
     }
     node(&mut world, "n1", 20, 1_000);
     world
@@ -61,7 +56,7 @@ type Rule = fn(&mut Settings);
 fn held_under(cases: &[(&str, [i64; 2], Rule)]) {
     for (what, expected, rule) in cases {
         let world = crowded(&["g.a", "g.b"], *rule);
-        assert_eq!(held(&world, 2), *expected, "{what}");
+        assert_eq!(world.held(2), *expected, "{what}");
     }
 }
 
@@ -93,9 +88,7 @@ fn a_minimum_is_that_of_all_types_together() {
     let mut world = counting(|s| least(s, "g.a", MEMORY, Quota::Amount(600)));
     node(&mut world, "n1", 20, 1_000);
     world.start("2026.1", "g.a");
-    let mut reduces = taking(1..=5, 1, 100);
-    reduces.iter_mut().for_each(|request| request.kind = Reduce);
-    world.ask("2026.1", reduces);
+    world.ask("2026.1", reduces(1..=5));
     node(&mut world, "n1", 20, 500);
     for number in 1..=2 {
         let handle = format!("2026.{number}");
@@ -106,7 +99,7 @@ fn a_minimum_is_that_of_all_types_together() {
     }
     node(&mut world, "n1", 20, 1_000);
     // The reduces hold 500 of the 600 MB, so one map comes first; then the shares of maps count.
-    assert_eq!(held(&world, 2), [3, 2]);
+    assert_eq!(world.held(2), [3, 2]);
 }
 
 #[test]
@@ -131,34 +124,29 @@ fn no_grant_exceeds_a_maximum_in_resources() {
 fn a_maximum_keeps_large_requests_back_until_enough_is_released() {
     let mut world = counting(|s| most(s, "g", MEMORY, Quota::Amount(500)));
     node(&mut world, "n1", 20, 1_000);
-    world.start("2026.1", "g.a");
-    world.ask("2026.1", taking(1..=4, 1, 100));
-    world.start("2026.2", "g.b");
-    world.ask("2026.2", taking(1..=1, 1, 300));
+    world.session("2026.1", "g.a", taking(1..=4, 1, 100));
+    world.session("2026.2", "g.b", taking(1..=1, 1, 300));
     world.ask("2026.2", taking(2..=2, 1, 600));
     let why = "it needs 300 MB of memory; queue g holds 400 MB of memory, and its maximum is 500 MB of memory \
                | it needs 600 MB of memory, and the maximum of queue g is 500 MB of memory: it can never be served";
-    assert_eq!(text(&world, "2026.2"), why);
+    assert_eq!(world.reasons("2026.2"), why);
     world.release("2026.1", &[1]);
-    assert_eq!(held(&world, 2), [3, 0]);
+    assert_eq!(world.held(2), [3, 0]);
     world.release("2026.1", &[2]);
-    assert_eq!(held(&world, 2), [2, 1], "in another pool, below the same maximum");
+    assert_eq!(world.held(2), [2, 1], "in another pool, below the same maximum");
     let why = "it needs 600 MB of memory, and the maximum of queue g is 500 MB of memory: it can never be served";
-    assert_eq!(text(&world, "2026.2"), why);
+    assert_eq!(world.reasons("2026.2"), why);
     world.ask("2026.1", taking(5..=5, 1, 100));
     let why = "queue g holds 500 MB of memory, and its maximum is 500 MB of memory";
-    assert_eq!(text(&world, "2026.1"), why);
+    assert_eq!(world.reasons("2026.1"), why);
 }
 
 #[test]
 fn a_release_of_one_type_makes_room_for_another_below_a_maximum() {
     let mut world = counting(|s| most(s, "g.a", MEMORY, Quota::Amount(200)));
     node(&mut world, "n1", 20, 1_000);
-    world.start("2026.1", "g.a");
-    world.ask("2026.1", taking(1..=2, 1, 100));
-    let mut reduces = taking(3..=4, 1, 100);
-    reduces.iter_mut().for_each(|request| request.kind = Reduce);
-    world.ask("2026.1", reduces);
+    world.session("2026.1", "g.a", taking(1..=2, 1, 100));
+    world.ask("2026.1", reduces(3..=4));
     assert_eq!((world.holds("2026.1", Map), world.holds("2026.1", Reduce)), (2, 0));
     world.release("2026.1", &[1]);
     assert_eq!((world.holds("2026.1", Map), world.holds("2026.1", Reduce)), (1, 1));
@@ -170,19 +158,18 @@ fn a_minimum_in_resources_that_is_not_lent_stays_free() {
         least(s, "g.a", MEMORY, Quota::Amount(400));
         rules(s, "g.a").lend = false;
     });
-    assert_eq!(held(&world, 1), [6]);
+    assert_eq!(world.held(1), [6]);
     let why = "each needs 1 CPU and 100 MB of memory; all nodes together have 14 CPUs and 400 MB of memory left, \
                of which 400 MB of memory stay free for g.a, which does not lend";
-    assert_eq!(text(&world, "2026.1"), why);
-    world.start("2026.2", "g.a");
-    world.ask("2026.2", taking(1..=2, 1, 150));
-    assert_eq!(held(&world, 2), [6, 2]);
+    assert_eq!(world.reasons("2026.1"), why);
+    world.session("2026.2", "g.a", taking(1..=2, 1, 150));
+    assert_eq!(world.held(2), [6, 2]);
     world.release("2026.1", &[1]);
-    assert_eq!(held(&world, 2), [6, 2], "it takes what it has released, and no more");
+    assert_eq!(world.held(2), [6, 2], "it takes what it has released, and no more");
     world.release("2026.2", &[1]);
-    assert_eq!(held(&world, 2), [6, 1], "what the other releases stays free for it again");
+    assert_eq!(world.held(2), [6, 1], "what the other releases stays free for it again");
     node(&mut world, "n2", 20, 200);
-    assert_eq!(held(&world, 2), [8, 1]);
+    assert_eq!(world.held(2), [8, 1]);
 }
 
 #[test]
@@ -197,9 +184,9 @@ fn room_that_stayed_free_for_a_pool_goes_with_it() {
     world.start("2026.2", "g.a");
     world.ask("2026.1", taking(1..=20, 1, 100));
     node(&mut world, "n1", 20, 1_000);
-    assert_eq!(held(&world, 2), [6, 0]);
+    assert_eq!(world.held(2), [6, 0]);
     world.end("2026.2");
-    assert_eq!(held(&world, 1), [10]);
+    assert_eq!(world.held(1), [10]);
 }
 
 /// The maps fit all the time, but would have taken what stays free.
@@ -217,9 +204,7 @@ fn room_on_a_node_for_reduces_alone_lets_maps_be_served_elsewhere() {
         world.try_node(report).unwrap();
     }
     world.start("2026.1", "g.b");
-    let mut reduces = taking(1..=10, 1, 100);
-    reduces.iter_mut().for_each(|request| request.kind = ResourceType::Reduce);
-    world.ask("2026.1", reduces);
+    world.ask("2026.1", reduces(1..=10));
     world.ask("2026.1", taking(11..=20, 1, 100));
     let both = |world: &TestEngine| [ResourceType::Reduce, Map].map(|it| world.holds("2026.1", it));
     assert_eq!(both(&world), [10, 0]);
@@ -230,14 +215,14 @@ fn room_on_a_node_for_reduces_alone_lets_maps_be_served_elsewhere() {
 #[test]
 fn limits_follow_a_changed_file_and_a_growing_cluster() {
     let mut world = crowded(&["g.a", "g.b"], |s| most(s, "g.a", MEMORY, Quota::Amount(300)));
-    assert_eq!(held(&world, 2), [3, 7]);
-    changed(&mut world, |s| most(s, "g.a", MEMORY, Quota::Part(Part(2_500))));
+    assert_eq!(world.held(2), [3, 7]);
+    world.change(|s| most(s, "g.a", MEMORY, Quota::Part(Part(2_500))));
     world.end("2026.2");
-    assert_eq!(held(&world, 1), [3], "grants above the maximum stay");
+    assert_eq!(world.held(1), [3], "grants above the maximum stay");
     node(&mut world, "n2", 20, 1_000);
-    assert_eq!(held(&world, 1), [5], "a quarter of 2,000 MB");
-    changed(&mut world, |s| s.resources.counted = [false; 4]);
-    assert!(held(&world, 1)[0] > 5, "where slots count, resources limit nothing");
+    assert_eq!(world.held(1), [5], "a quarter of 2,000 MB");
+    world.change(|s| s.resources.counted = [false; 4]);
+    assert!(world.held(1)[0] > 5, "where slots count, resources limit nothing");
 }
 
 #[test]
@@ -258,7 +243,7 @@ fn minima_in_resources_of_others_are_named() {
     ];
     for (named, rule) in cases {
         let world = crowded(&["g.a", "g.b"], rule);
-        let all = text(&world, "2026.2");
+        let all = world.reasons("2026.2");
         match named.is_empty() {
             true => assert_eq!(all, too_little),
             false => assert_eq!(all, format!("{too_little}; {named}")),
@@ -266,7 +251,7 @@ fn minima_in_resources_of_others_are_named() {
     }
     let world = crowded(&["h.a", "g.b"], |s| least(s, "h", MEMORY, Quota::Amount(700)));
     let named = "pool h.a holds 7 (its group's minimum is 700 MB of memory)";
-    assert_eq!(text(&world, "2026.2"), format!("{too_little}; {named}"));
+    assert_eq!(world.reasons("2026.2"), format!("{too_little}; {named}"));
     // A group's minima in slots and in resources: the one that it is within.
     for (amount, named) in [
         (700, "pool h.a holds 8 (its group's minimum is 8)"),
@@ -276,7 +261,7 @@ fn minima_in_resources_of_others_are_named() {
             least(s, "h", MEMORY, Quota::Amount(amount));
             s.pools.groups.entry("h".into()).or_default().minimum[Map] = 8;
         });
-        assert_eq!(text(&world, "2026.2"), format!("{too_little}; {named}"));
+        assert_eq!(world.reasons("2026.2"), format!("{too_little}; {named}"));
     }
     // Grants of another type take the same resources. A minimum of maps does not protect reduces.
     for (slots, kind, memory_mb, named) in [
@@ -290,12 +275,9 @@ fn minima_in_resources_of_others_are_named() {
         });
         node(&mut world, "n1", 20, 1_000);
         world.start("2026.1", "g.a");
-        let mut reduces = taking(1..=7, 1, 100);
-        reduces.iter_mut().for_each(|request| request.kind = ResourceType::Reduce);
-        world.ask("2026.1", reduces);
-        world.start("2026.2", "g.b");
-        world.ask("2026.2", taking(1..=9, 1, 100));
-        let all = text(&world, "2026.2");
+        world.ask("2026.1", reduces(1..=7));
+        world.session("2026.2", "g.b", taking(1..=9, 1, 100));
+        let all = world.reasons("2026.2");
         match named.is_empty() {
             true => assert!(!all.contains("pool g.a"), "{all}"),
             false => assert!(all.ends_with(&format!("pool g.a {named}")), "{all}"),
@@ -305,10 +287,9 @@ fn minima_in_resources_of_others_are_named() {
     let mut world = counting(|s| least(s, "g.a", MEMORY, Quota::Amount(200)));
     node(&mut world, "n1", 2, 1_000);
     for (handle, pool) in [("2026.1", "g.a"), ("2026.2", "g.b")] {
-        world.start(handle, pool);
-        world.ask(handle, taking(1..=9, 1, 100));
+        world.session(handle, pool, taking(1..=9, 1, 100));
     }
-    let all = text(&world, "2026.2");
+    let all = world.reasons("2026.2");
     assert!(all.starts_with("all 2 slots are in use; "), "{all}");
     assert!(
         all.contains("pool g.a holds 2 (guaranteed by its minimum of 200 MB of memory)"),
@@ -323,7 +304,7 @@ fn strict_capacity_goes_by_minima_in_resources() {
         least(s, "g.a", MEMORY, Quota::Amount(100));
         least(s, "g.b", MEMORY, Quota::Amount(400));
     });
-    assert_eq!(held(&world, 3), [2, 8, 0]);
+    assert_eq!(world.held(3), [2, 8, 0]);
 }
 
 /// Shares are in slots, and those of pages know no minima in resources.
@@ -334,7 +315,7 @@ fn shares_in_slots_are_the_same_in_explanations_and_on_pages() {
         rules(s, "g").order = SiblingOrder::Capacity;
         least(s, "g.a", MEMORY, Quota::Amount(400));
     });
-    assert_eq!(held(&world, 2), [4, 0]);
+    assert_eq!(world.held(2), [4, 0]);
     let mut pools = world.engine.pools();
     crate::fill_in_shares(&mut pools, PerType([4, 0, 0]));
     for (number, pool) in [(1, "a"), (2, "b")] {
@@ -349,21 +330,16 @@ fn shares_in_slots_are_the_same_in_explanations_and_on_pages() {
 
 #[test]
 fn an_image_goes_on_with_the_same_limits() {
-    let mut world = crowded(&["g.a", "g.b"], |s| {
+    let world = crowded(&["g.a", "g.b"], |s| {
         most(s, "g.a", MEMORY, Quota::Part(Part(3_000)));
         least(s, "g.b", MEMORY, Quota::Amount(800));
         rules(s, "g.b").lend = false;
     });
-    let bytes = crate::codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(bytes.first(), Some(&form::SIXTH));
-    let image = crate::codec::decode(&bytes).unwrap();
-    let restored = Engine::from_image(image, 7).unwrap();
-    assert_eq!(restored.image(), world.engine.image());
-    world.engine = restored;
+    let mut world = world.restored(form::SIXTH);
     world.release("2026.2", &[1]);
-    assert_eq!(held(&world, 2), [2, 8]);
-    changed(&mut world, |s| s.pools.queues.groups.clear());
-    changed(&mut world, |s| s.pools.queues.pools.clear());
+    assert_eq!(world.held(2), [2, 8]);
+    world.change(|s| s.pools.queues.groups.clear());
+    world.change(|s| s.pools.queues.pools.clear());
     let bytes = crate::codec::encode(&world.engine.image()).unwrap();
     assert!(bytes.first() < Some(&form::SIXTH), "without limits, earlier versions can read it");
 }
@@ -381,8 +357,7 @@ fn filled(change: impl FnOnce(&mut Settings)) -> TestEngine {
         node(&mut world, name, 20, 1_000);
     }
     world.ask("2026.1", taking(1..=20, 1, 100));
-    world.start("2026.2", "h.p");
-    world.ask("2026.2", taking(1..=20, 1, 100));
+    world.session("2026.2", "h.p", taking(1..=20, 1, 100));
     world
 }
 
@@ -419,7 +394,7 @@ fn a_minimum_in_resources_is_taken_back_and_kept() {
     for (what, expected, rule) in cases {
         let mut world = filled(rule);
         world.wait(60_000);
-        assert_eq!(held(&world, 2), expected, "{what}");
+        assert_eq!(world.held(2), expected, "{what}");
     }
 }
 
@@ -432,9 +407,9 @@ fn a_full_group_gives_to_its_own_queues() {
         due(s, 500);
     });
     node(&mut world, "n3", 20, 1_000);
-    assert_eq!(held(&world, 2), [20, 0], "the group is at its maximum");
+    assert_eq!(world.held(2), [20, 0], "the group is at its maximum");
     world.wait(60_000);
-    assert_eq!(held(&world, 2), [15, 5]);
+    assert_eq!(world.held(2), [15, 5]);
 }
 
 #[test]
@@ -444,11 +419,10 @@ fn nothing_is_taken_back_that_stays_free_for_others() {
         least(s, "i.q", MEMORY, Quota::Amount(300));
         rules(s, "i.q").lend = false;
     });
-    let before = held(&world, 2);
+    let before = world.held(2);
     assert_eq!(before, [17, 0], "the reserve is left");
     world.wait(60_000);
-    assert_eq!(held(&world, 2), [7, 10]);
-    world.start("2026.3", "i.q");
-    world.ask("2026.3", taking(1..=20, 1, 100));
-    assert_eq!(held(&world, 3), [7, 10, 3]);
+    assert_eq!(world.held(2), [7, 10]);
+    world.session("2026.3", "i.q", taking(1..=20, 1, 100));
+    assert_eq!(world.held(3), [7, 10, 3]);
 }

@@ -10,11 +10,10 @@ fn shares_of_different_resources_are_equal() {
         for (handle, pool, cpus, memory_mb) in
             [("2026.1", "g.a", cpus, 50), ("2026.2", "g.b", 1, 100)]
         {
-            world.start(handle, pool);
-            world.ask(handle, taking(1..=20, cpus, memory_mb));
+            world.session(handle, pool, taking(1..=20, cpus, memory_mb));
         }
         node(&mut world, "n1", 20, 1_000);
-        assert_eq!(["2026.1", "2026.2"].map(|handle| world.holds(handle, Map)), expected);
+        assert_eq!(world.held(2), expected);
     }
 }
 
@@ -26,17 +25,15 @@ fn a_node_is_kept_for_a_large_request_when_it_was_passed_over_for_a_minute() {
         settings.node_expiry_ms = i64::MAX / 4;
     });
     node(&mut world, "n1", 20, 1_000);
-    world.start("2026.1", "g.small");
-    world.ask("2026.1", taking(1..=30, 1, 100));
-    world.start("2026.2", "g.large");
-    world.ask("2026.2", taking(1..=1, 1, 600));
+    world.session("2026.1", "g.small", taking(1..=30, 1, 100));
+    world.session("2026.2", "g.large", taking(1..=1, 1, 600));
     world.release("2026.1", &[1]);
     assert_eq!(world.holds("2026.1", Map), 10);
     world.wait(62_000);
     world.release("2026.1", &[3, 5, 7, 9, 11]);
-    assert_eq!(["2026.1", "2026.2"].map(|handle| world.holds(handle, Map)), [5, 0]);
+    assert_eq!(world.held(2), [5, 0]);
     world.release("2026.1", &[13]);
-    assert_eq!(["2026.1", "2026.2"].map(|handle| world.holds(handle, Map)), [4, 1]);
+    assert_eq!(world.held(2), [4, 1]);
 }
 
 #[test]
@@ -50,13 +47,10 @@ fn preemption_ends_when_both_pools_hold_as_much() {
     for name in ["n1", "n2", "n3"] {
         node(&mut world, name, 20, 1_000);
     }
-    world.start("2026.1", "g.a");
-    world.ask("2026.1", taking(1..=40, 1, 100));
-    world.start("2026.2", "g.b");
-    world.ask("2026.2", taking(1..=10, 1, 300));
-    let both = |world: &TestEngine| ["2026.1", "2026.2"].map(|handle| world.holds(handle, Map));
+    world.session("2026.1", "g.a", taking(1..=40, 1, 100));
+    world.session("2026.2", "g.b", taking(1..=10, 1, 300));
     world.wait(299_000);
-    assert_eq!(both(&world), [30, 0]);
+    assert_eq!(world.held(2), [30, 0]);
     world.wait(1_800_000);
-    assert_eq!(both(&world), [15, 5]);
+    assert_eq!(world.held(2), [15, 5]);
 }

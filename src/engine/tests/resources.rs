@@ -15,7 +15,11 @@ pub(super) fn counting(change: impl FnOnce(&mut Settings)) -> TestEngine {
 }
 
 pub(super) fn node(world: &mut TestEngine, name: &str, cpus: i16, memory_mb: i32) {
-    let mut report = report(name, name, cpus);
+    node_on(world, name, name, cpus, memory_mb);
+}
+
+fn node_on(world: &mut TestEngine, host: &str, name: &str, cpus: i16, memory_mb: i32) {
+    let mut report = report(name, host, cpus);
     report.total.memory_mb = Some(memory_mb);
     report.free = Some(report.total);
     world.try_node(report).unwrap();
@@ -32,40 +36,31 @@ pub(super) fn taking(
     all
 }
 
-pub(super) fn text(world: &TestEngine, handle: &str) -> String {
-    let reasons = world.engine.explain(handle, Millis(world.now)).unwrap();
-    reasons.into_iter().map(|waiting| waiting.text).collect::<Vec<_>>().join(" | ")
-}
-
 #[test]
 fn a_node_gives_out_what_it_has_in_every_dimension() {
     let mut world = counting(|settings| settings.reserved_memory_mb = 100);
     node(&mut world, "n1", 8, 1_000);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", taking(1..=9, 1, 300));
+    world.session("2026.1", "g.p", taking(1..=9, 1, 300));
     assert_eq!(world.holds("2026.1", Map), 3, "100 of 1,000 MB are kept");
     let why = "each needs 1 CPU and 300 MB of memory on one node; all nodes together have 5 CPUs left, \
                and the one that lacks least has 5 CPUs";
-    assert_eq!(text(&world, "2026.1"), why);
+    assert_eq!(world.reasons("2026.1"), why);
     world.release("2026.1", &[1]);
     assert_eq!(world.holds("2026.1", Map), 3);
     world.end("2026.1");
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=9, 3, 10));
+    world.session("2026.2", "g.p", taking(1..=9, 3, 10));
     assert_eq!(world.holds("2026.2", Map), 2, "8 CPUs");
-    world.start("2026.3", "g.p");
-    world.ask("2026.3", taking(1..=1, 9, 10));
+    world.session("2026.3", "g.p", taking(1..=1, 9, 10));
     let why = "it needs 9 CPUs and 10 MB of memory on one node, and no node has so much: it can never be \
                served";
-    assert_eq!(text(&world, "2026.3"), why);
+    assert_eq!(world.reasons("2026.3"), why);
 }
 
 #[test]
 fn types_share_the_resources_of_a_node() {
     let mut world = counting(|_| {});
     node(&mut world, "n1", 4, 400);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=3, Map));
+    world.session("2026.1", "g.p", requests(1..=3, Map));
     world.ask("2026.1", requests(4..=9, Reduce));
     assert_eq!((world.holds("2026.1", Map), world.holds("2026.1", Reduce)), (3, 1));
     world.release("2026.1", &[1, 2]);
@@ -76,50 +71,31 @@ fn types_share_the_resources_of_a_node() {
 fn more_or_less_than_a_node_reports_is_given_out() {
     let mut world = counting(|settings| settings.resources.overcommit[1] = Part(15_000));
     node(&mut world, "n1", 8, 400);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", requests(1..=9, Map));
+    world.session("2026.1", "g.p", requests(1..=9, Map));
     assert_eq!(world.holds("2026.1", Map), 6);
-    let mut settings = Settings::clone(world.engine.settings());
-    settings.resources.overcommit[1] = Part(5_000);
-    world.run(Input::SettingsChanged { settings: Box::new(settings.clone()) }).unwrap();
+    world.change(|settings| settings.resources.overcommit[1] = Part(5_000));
     assert_eq!(world.holds("2026.1", Map), 6, "grants stay");
-    settings.resources.counted = [false; 4];
-    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    world.change(|settings| settings.resources.counted = [false; 4]);
     assert_eq!(world.holds("2026.1", Map), 8, "slots alone count again");
 }
 
 #[test]
-fn a_request_goes_where_the_least_is_left() {
-    let mut world = counting(|_| {});
-    for (name, memory_mb) in [("large", 4_000), ("small", 500), ("middle", 1_000)] {
-        node(&mut world, name, 8, memory_mb);
-    }
-    world.start("2026.1", "g.p");
-    for (id, memory_mb, expected) in [(1, 400, "small"), (2, 400, "middle"), (3, 900, "large")] {
-        world.ask("2026.1", taking(id..=id, 1, memory_mb));
-        let on = world.engine.grants("2026.1").unwrap();
-        let on = on.iter().find(|view| view.grant.id == id).unwrap();
-        assert_eq!(*on.grant.node_name, *expected, "{id}");
-    }
-}
-
-#[test]
-fn of_the_nodes_on_a_preferred_host_the_one_with_the_least_left_comes_first() {
-    let mut world = counting(|_| {});
-    for (name, memory_mb) in [("large", 4_000), ("small", 500), ("middle", 1_000)] {
-        let mut report = report(name, "h", 8);
-        report.total.memory_mb = Some(memory_mb);
-        report.free = Some(report.total);
-        world.try_node(report).unwrap();
-    }
-    world.start("2026.1", "g.p");
-    for (id, memory_mb, expected) in [(1, 400, "small"), (2, 400, "middle"), (3, 900, "large")] {
-        let mut asked = taking(id..=id, 1, memory_mb);
-        asked.iter_mut().for_each(|request| request.hosts = vec!["h".into()]);
-        world.ask("2026.1", asked);
-        let on = world.engine.grants("2026.1").unwrap();
-        let on = on.iter().find(|view| view.grant.id == id).unwrap();
-        assert_eq!(*on.grant.node_name, *expected, "{id}");
+fn a_request_goes_where_the_least_is_left_on_its_hosts_and_elsewhere() {
+    for host in [None, Some("h")] {
+        let mut world = counting(|_| {});
+        for (name, memory_mb) in [("large", 4_000), ("small", 500), ("middle", 1_000)] {
+            node_on(&mut world, host.unwrap_or(name), name, 8, memory_mb);
+        }
+        world.start("2026.1", "g.p");
+        for (id, memory_mb, expected) in [(1, 400, "small"), (2, 400, "middle"), (3, 900, "large")]
+        {
+            let mut asked = taking(id..=id, 1, memory_mb);
+            asked[0].hosts = host.into_iter().map(Arc::from).collect();
+            world.ask("2026.1", asked);
+            let on = world.engine.grants("2026.1").unwrap();
+            let on = on.iter().find(|view| view.grant.id == id).unwrap();
+            assert_eq!(*on.grant.node_name, *expected, "{id} {host:?}");
+        }
     }
 }
 
@@ -132,8 +108,7 @@ fn queues_are_served_by_their_dominant_shares() {
     world.ask("2026.1", taking(1..=20, 2, 50));
     world.ask("2026.2", taking(1..=20, 1, 100));
     node(&mut world, "n1", 20, 1_000);
-    let held = ["2026.1", "2026.2"].map(|handle| world.holds(handle, Map));
-    assert_eq!(held, [7, 6], "one of each in turn");
+    assert_eq!(world.held(2), [7, 6], "one of each in turn");
 }
 
 #[test]
@@ -145,21 +120,16 @@ fn shares_are_of_the_whole_rounded_up_to_seven_digits() {
         world.ask(handle, [taking(1..=1, cpus, memory_mb), taking(2..=2, 1, 300)].concat());
     }
     node(&mut world, "n1", 129, 1_000);
-    let held = ["2026.1", "2026.2"].map(|handle| world.holds(handle, Map));
-    assert_eq!(held, [2, 1], "there is room for one of the second requests");
+    assert_eq!(world.held(2), [2, 1], "there is room for one of the second requests");
 }
 
 #[test]
 fn an_image_keeps_what_is_held() {
     let mut world = counting(|_| {});
     node(&mut world, "n1", 4, 400);
-    world.start("2026.1", "g.p");
-    world.ask("2026.1", taking(1..=9, 1, 150));
-    let bytes = codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(bytes.first(), Some(&form::SECOND), "nothing is reserved");
-    let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
-    assert_eq!(engine.image(), world.engine.image());
-    let mut again = TestEngine { engine, now: world.now, told: BTreeMap::new() };
+    world.session("2026.1", "g.p", taking(1..=9, 1, 150));
+    // Nothing is reserved.
+    let mut again = world.restored(form::SECOND);
     again.release("2026.1", &[1]);
     assert_eq!(again.holds("2026.1", Map), 2);
 }
@@ -176,11 +146,9 @@ fn with_reservation_for(limit_ms: i64) -> TestEngine {
         settings.resources.reservation_limit.0.0 = limit_ms;
     });
     node(&mut world, "n1", 16, 1_000);
-    world.start("2026.1", "g.small");
-    world.ask("2026.1", taking(1..=30, 1, 100));
+    world.session("2026.1", "g.small", taking(1..=30, 1, 100));
     assert_eq!(world.holds("2026.1", Map), 10);
-    world.start("2026.2", "g.large");
-    world.ask("2026.2", taking(1..=1, 2, 300));
+    world.session("2026.2", "g.large", taking(1..=1, 2, 300));
     world.release("2026.1", &[1]);
     assert_eq!(world.holds("2026.1", Map), 10, "a small one takes the place of a small one");
     world.wait(6_100);
@@ -195,9 +163,9 @@ fn a_request_that_is_passed_over_reserves_a_node() {
     let why = "it needs 2 CPUs and 300 MB of memory on one node; all nodes together have nothing left, and \
                the one that lacks least has nothing; node n1 has been kept for request 1 for 1 s";
     world.now += 100;
-    let told = text(&world, "2026.2");
+    let told = world.reasons("2026.2");
     assert_eq!(told.split(" for 1 s").next(), why.split(" for 1 s").next(), "{told}");
-    assert!(text(&world, "2026.1").contains("another node is kept for a request of others"));
+    assert!(world.reasons("2026.1").contains("another node is kept for a request of others"));
     world.release("2026.1", &[7]);
     assert_eq!(world.granted("2026.2"), [1]);
     world.release("2026.1", &[9]);
@@ -212,16 +180,11 @@ fn a_reservation_ends_with_its_reason() {
         ("its session ends", |world| world.end("2026.2")),
         ("another node serves it", |world| node(world, "n2", 2, 300)),
         ("its pool may have no more", |world| {
-            let mut settings = Settings::clone(world.engine.settings());
-            let pool = PoolName::new("g", "large");
-            settings.pools.pools.entry(pool).or_default().maximum[Map] = 0;
-            world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+            world.change(|settings| pool(settings, "g.large", |pool| pool.maximum[Map] = 0));
             world.release("2026.1", &[3, 5, 7]);
         }),
         ("only slots are counted", |world| {
-            let mut settings = Settings::clone(world.engine.settings());
-            settings.resources.counted = [false; 4];
-            world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+            world.change(|settings| settings.resources.counted = [false; 4]);
         }),
     ];
     for (what, event) in events {
@@ -236,24 +199,24 @@ fn a_reservation_ends_with_its_reason() {
 #[test]
 fn a_reservation_ends_with_its_node() {
     let mut world = with_reservation();
-    world.run(Input::DrainNode { node: "n1".into(), on: true }).unwrap();
+    world.drain("n1", true);
     world.wait(1_100);
     node(&mut world, "n2", 16, 200);
     assert_eq!(world.holds("2026.1", Map), 12);
-    world.run(Input::DrainNode { node: "n1".into(), on: false }).unwrap();
+    world.drain("n1", false);
     world.release("2026.1", &[3]);
     world.wait(1_100);
-    assert!(text(&world, "2026.2").contains("node n1 has been kept"), "and is made again");
+    assert!(world.reasons("2026.2").contains("node n1 has been kept"), "and is made again");
     let host: Arc<str> = "n1".into();
     world.run(Input::NodesEnded { host: host.clone(), names: vec![host] }).unwrap();
-    assert!(!text(&world, "2026.2").contains("kept"));
+    assert!(!world.reasons("2026.2").contains("kept"));
 }
 
 #[test]
 fn a_reservation_ends_in_time() {
     let mut world = with_reservation_for(20_000);
     world.start("2026.3", "g.other");
-    let kept = text(&world, "2026.2");
+    let kept = world.reasons("2026.2");
     assert!(kept.contains("kept for request 1 for 1 s, and for another"), "{kept}");
     // It waits for less long than the first one.
     world.ask("2026.3", taking(1..=1, 2, 300));
@@ -264,12 +227,10 @@ fn a_reservation_ends_in_time() {
     assert_eq!(world.holds("2026.1", Map), 10, "it serves everybody again");
     // The other one comes first now.
     world.wait(1_100);
-    assert!(text(&world, "2026.3").contains("has been kept for request 1"));
-    assert!(!text(&world, "2026.2").contains("has been kept"));
-    let bytes = codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(bytes.first(), Some(&form::FIFTH), "it is known that it has waited in vain");
-    let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
-    assert_eq!(engine.image(), world.engine.image());
+    assert!(world.reasons("2026.3").contains("has been kept for request 1"));
+    assert!(!world.reasons("2026.2").contains("has been kept"));
+    // It is known that it has waited in vain.
+    world.restored(form::FIFTH);
 }
 
 #[test]
@@ -288,9 +249,7 @@ fn the_way_back_to_slots_forgets_what_only_later_programs_read() {
     world.wait(10_500);
     let form = |world: &TestEngine| codec::encode(&world.engine.image()).unwrap()[0];
     assert_eq!(form(&world), form::FIFTH, "a reservation has taken too long");
-    let mut settings = Settings::clone(world.engine.settings());
-    settings.resources = Settings::default().resources;
-    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    world.change(|settings| settings.resources = Settings::default().resources);
     assert!(form(&world) < form::FIFTH);
 }
 
@@ -303,16 +262,14 @@ fn a_reservation_that_took_too_long_goes_to_another_node() {
     for (name, memory_mb) in [("n1", 1_000), ("n2", 900)] {
         node(&mut world, name, 16, memory_mb);
     }
-    world.start("2026.1", "g.small");
-    world.ask("2026.1", taking(1..=1, 1, 999));
+    world.session("2026.1", "g.small", taking(1..=1, 1, 999));
     world.ask("2026.1", taking(2..=2, 1, 899));
     world.ask("2026.1", taking(3..=3, 9, 999));
-    world.start("2026.2", "g.large");
-    world.ask("2026.2", taking(1..=1, 2, 300));
+    world.session("2026.2", "g.large", taking(1..=1, 2, 300));
     let mut nodes = Vec::new();
     for _ in 0..80 {
         world.wait(1_000);
-        let told = text(&world, "2026.2");
+        let told = world.reasons("2026.2");
         let node = ["n1", "n2"].into_iter().find(|node| told.contains(&format!("node {node} has")));
         if let Some(node) = node.filter(|node| nodes.last() != Some(node)) {
             nodes.push(node);
@@ -324,11 +281,7 @@ fn a_reservation_that_took_too_long_goes_to_another_node() {
 #[test]
 fn an_image_keeps_reservations() {
     let world = with_reservation();
-    let bytes = codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(bytes.first(), Some(&corona_model::form::THIRD));
-    let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
-    assert_eq!(engine.image(), world.engine.image());
-    let mut again = TestEngine { engine, now: world.now, told: BTreeMap::new() };
+    let mut again = world.restored(form::THIRD);
     again.release("2026.1", &[3, 5, 7]);
     assert_eq!(again.granted("2026.2"), [1]);
 }

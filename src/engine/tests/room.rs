@@ -1,6 +1,6 @@
 //! Preemption where resources are counted, as short stories.
 
-use super::resources::{counting, node, taking, text};
+use super::resources::{counting, node, taking};
 use super::*;
 use corona_model::form;
 use corona_model::queues::{PreemptionRule, QueueRules};
@@ -42,8 +42,7 @@ fn revoked(world: &mut TestEngine, handle: &str) -> Vec<i32> {
 #[test]
 fn the_youngest_grants_on_one_node_make_room() {
     let mut world = filled(&[100, 100], |_| {});
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=1, 1, 300));
+    world.session("2026.2", "g.p", taking(1..=1, 1, 300));
     world.wait(500);
     assert_eq!(world.holds("2026.2", Map), 0, "not before its time");
     world.wait(1_600);
@@ -64,8 +63,7 @@ fn no_grant_is_taken_back_that_is_not_needed() {
         world.ask("2026.1", taking(id..=id, 1, memory_mb));
     }
     world.told("2026.1");
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=1, 1, 400));
+    world.session("2026.2", "g.p", taking(1..=1, 1, 400));
     world.wait(2_100);
     assert_eq!(world.granted("2026.2"), [1]);
     assert_eq!(revoked(&mut world, "2026.1"), [3], "the two youngest are too small to help");
@@ -75,25 +73,22 @@ fn no_grant_is_taken_back_that_is_not_needed() {
 fn nobody_is_left_with_a_smaller_share_than_the_preempting_queue() {
     // Each has half of what it asks for: the share of the first after it gives is that of the second.
     let mut world = filled(&[500, 500], |_| {});
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=9, 1, 500));
+    world.session("2026.2", "g.p", taking(1..=9, 1, 500));
     world.wait(60_000);
-    assert_eq!((world.holds("2026.1", Map), world.holds("2026.2", Map)), (2, 2));
+    assert_eq!(world.held(2), [2, 2]);
     // One grant is all that the first has.
     let mut world = filled(&[900], |_| {});
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=9, 1, 500));
+    world.session("2026.2", "g.p", taking(1..=9, 1, 500));
     world.wait(60_000);
-    assert_eq!((world.holds("2026.1", Map), world.holds("2026.2", Map)), (1, 0));
+    assert_eq!(world.held(2), [1, 0]);
 }
 
 #[test]
 fn weights_and_minima_count() {
     let mut world = filled(&[100, 100], |settings| pool(settings, "g.p", |it| it.weight = 3.0));
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=20, 1, 100));
+    world.session("2026.2", "g.p", taking(1..=20, 1, 100));
     world.wait(60_000);
-    assert_eq!((world.holds("2026.1", Map), world.holds("2026.2", Map)), (5, 15));
+    assert_eq!(world.held(2), [5, 15]);
 
     let minima = |settings: &mut Settings| {
         settings.scheduling.starving_time_for_share_ms = i64::MAX / 4;
@@ -101,15 +96,13 @@ fn weights_and_minima_count() {
         pool(settings, "g.v", |it| it.minimum[Map] = 4);
     };
     let mut world = filled(&[100, 100], minima);
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=20, 1, 100));
+    world.session("2026.2", "g.p", taking(1..=20, 1, 100));
     world.wait(60_000);
     assert_eq!(world.holds("2026.2", Map), 14, "its minimum, and no more");
 
     let mut world =
         filled(&[100, 100], |settings| pool(settings, "g.v", |it| it.minimum[Map] = 15));
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=20, 1, 100));
+    world.session("2026.2", "g.p", taking(1..=20, 1, 100));
     world.wait(60_000);
     assert_eq!(world.holds("2026.1", Map), 15, "never below a minimum");
 }
@@ -120,8 +113,7 @@ fn a_pool_that_lacks_little_takes_nothing() {
     for (ratio, expected) in [(0.6, 8), (0.7, 10)] {
         let mut world = filled(&[100, 100], |it| it.scheduling.share_starving_ratio = ratio);
         world.release("2026.1", &[1, 2, 3, 4, 5, 6, 7, 8]);
-        world.start("2026.2", "g.p");
-        world.ask("2026.2", taking(1..=20, 1, 100));
+        world.session("2026.2", "g.p", taking(1..=20, 1, 100));
         world.wait(60_000);
         assert_eq!(world.holds("2026.2", Map), expected, "{ratio}");
     }
@@ -130,14 +122,6 @@ fn a_pool_that_lacks_little_takes_nothing() {
 #[test]
 fn protected_grants_are_not_taken_back() {
     type Rule = fn(&mut Settings);
-    let rules = |settings: &mut Settings, name: &str, change: fn(&mut QueueRules)| {
-        let (group, pool) = name.split_once('.').unwrap();
-        pool_of(settings, name);
-        change(settings.pools.queues.pools.entry(PoolName::new(group, pool)).or_default());
-    };
-    fn pool_of(settings: &mut Settings, name: &str) {
-        pool(settings, name, |_| {});
-    }
     fn group(settings: &mut Settings, name: &str, change: fn(&mut QueueRules)) {
         change(settings.pools.queues.groups.entry(name.into()).or_default());
     }
@@ -169,23 +153,22 @@ fn protected_grants_are_not_taken_back() {
     ];
     for (what, expected, rule) in cases {
         let mut world = filled(&[100, 100], rule);
-        world.start("2026.2", "f.p");
-        world.ask("2026.2", taking(1..=20, 1, 100));
+        world.session("2026.2", "f.p", taking(1..=20, 1, 100));
         world.wait(60_000);
         assert_eq!(world.holds("2026.1", Map), expected, "{what}");
     }
     let protected = |settings: &mut Settings| {
-        rules(settings, "g.v", |rules| rules.preemption = PreemptionRule::Disabled);
+        pool(settings, "g.v", |_| {});
+        let rules = settings.pools.queues.pools.entry(PoolName::new("g", "v")).or_default();
+        rules.preemption = PreemptionRule::Disabled;
     };
     let mut world = filled(&[100], protected);
     world.start_with("2026.2", "g.w", |info| info.no_preempt = Some(true)).unwrap();
     node(&mut world, "n2", 20, 1_000);
     world.ask("2026.2", taking(1..=10, 1, 100));
-    world.start("2026.3", "f.p");
-    world.ask("2026.3", taking(1..=20, 1, 100));
+    world.session("2026.3", "f.p", taking(1..=20, 1, 100));
     world.wait(60_000);
-    let held = ["2026.1", "2026.2", "2026.3"].map(|handle| world.holds(handle, Map));
-    assert_eq!(held, [10, 10, 0], "a queue and a session that are protected");
+    assert_eq!(world.held(3), [10, 10, 0], "a queue and a session that are protected");
 }
 
 /// A pool with small tasks would fill what a large one leaves, and take it from the other one again and again.
@@ -193,8 +176,7 @@ fn protected_grants_are_not_taken_back() {
 fn pools_do_not_take_the_same_room_from_each_other_in_turn() {
     let mut world = filled(&[200, 200, 200, 50], |_| {});
     world.ask("2026.1", taking(1_000..=1_050, 1, 50));
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=40, 1, 100));
+    world.session("2026.2", "g.p", taking(1..=40, 1, 100));
     let mut taken = [0, 0];
     for second in 0..120 {
         world.wait(1_000);
@@ -216,8 +198,7 @@ fn pools_do_not_take_the_same_room_from_each_other_in_turn() {
 fn small_requests_do_not_get_the_room() {
     let mut world = filled(&[100, 100], |_| {});
     world.ask("2026.1", taking(100..=150, 1, 100));
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=1, 1, 600));
+    world.session("2026.2", "g.p", taking(1..=1, 1, 600));
     world.wait(2_100);
     assert_eq!(world.granted("2026.2"), [1]);
     world.wait(60_000);
@@ -230,13 +211,12 @@ fn a_grant_of_a_round_is_not_taken_back_in_it() {
         pool(settings, "g.p", |it| it.minimum[Map] = 6);
     });
     for (handle, pool) in [("2026.2", "g.q"), ("2026.3", "g.p")] {
-        world.start(handle, pool);
-        world.ask(handle, taking(1..=20, 1, 100));
+        world.session(handle, pool, taking(1..=20, 1, 100));
     }
     world.wait(60_000);
     let [q, p] = ["2026.2", "2026.3"].map(|handle| revoked(&mut world, handle));
     assert_eq!((q, p), (vec![], vec![]), "only the first had too much");
-    let held = ["2026.1", "2026.2", "2026.3"].map(|handle| world.holds(handle, Map));
+    let held = world.held(3);
     assert!(held.iter().all(|held| (6..=7).contains(held)), "{held:?}");
 }
 
@@ -249,11 +229,9 @@ fn at_most(settings: &mut Settings, group: &str, maximum: i32) {
 fn two_pools_of_a_group_do_not_exceed_its_maximum() {
     let mut world = preempting(|settings| at_most(settings, "g", 1));
     node(&mut world, "n1", 20, 1_000);
-    world.start("2026.1", "h.v");
-    world.ask("2026.1", taking(1..=10, 1, 100));
+    world.session("2026.1", "h.v", taking(1..=10, 1, 100));
     for (handle, pool) in [("2026.2", "g.a"), ("2026.3", "g.b")] {
-        world.start(handle, pool);
-        world.ask(handle, taking(1..=5, 1, 100));
+        world.session(handle, pool, taking(1..=5, 1, 100));
     }
     world.wait(60_000);
     let held = ["2026.2", "2026.3"].map(|handle| world.holds(handle, Map));
@@ -263,10 +241,9 @@ fn two_pools_of_a_group_do_not_exceed_its_maximum() {
 #[test]
 fn pools_of_a_full_group_share_it() {
     let mut world = filled(&[100], |settings| at_most(settings, "g", 10));
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=10, 1, 100));
+    world.session("2026.2", "g.p", taking(1..=10, 1, 100));
     world.wait(60_000);
-    assert_eq!((world.holds("2026.1", Map), world.holds("2026.2", Map)), (5, 5));
+    assert_eq!(world.held(2), [5, 5]);
 }
 
 #[test]
@@ -276,8 +253,7 @@ fn pools_of_no_weight_do_not_take_from_each_other_without_end() {
             pool(settings, name, |it| it.weight = 0.0);
         }
     });
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=1, 1, 1_000));
+    world.session("2026.2", "g.p", taking(1..=1, 1, 1_000));
     world.wait(60_000);
     assert_eq!(world.holds("2026.1", Map), 10, "it would hold all of the cluster");
 }
@@ -296,17 +272,12 @@ fn a_round_ends_when_it_has_looked_at_enough() {
         world.ask(&handle, requests(1..=slots.into(), Map));
     }
     node(&mut world, "n4", 10, 1_000);
-    world.start("2026.4", "g.v");
-    world.ask("2026.4", taking(1..=10, 1, 100));
-    world.start("2026.5", "g.p");
-    world.ask("2026.5", taking(1..=1, 1, 100));
+    world.session("2026.4", "g.v", taking(1..=10, 1, 100));
+    world.session("2026.5", "g.p", taking(1..=1, 1, 100));
     world.wait(1_900);
     assert_eq!(world.holds("2026.5", Map), 0);
-    let bytes = codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(bytes.first(), Some(&form::SIXTH), "the image says where it goes on");
-    let engine = Engine::from_image(codec::decode(&bytes).unwrap(), 99).unwrap();
-    assert_eq!(engine.image(), world.engine.image());
-    let mut again = TestEngine { engine, now: world.now, told: BTreeMap::new() };
+    // The image says where it goes on.
+    let mut again = world.restored(form::SIXTH);
     for world in [&mut world, &mut again] {
         world.wait(1_100);
         assert_eq!(world.granted("2026.5"), [1]);
@@ -319,10 +290,9 @@ fn the_reason_to_wait_names_preemption() {
     let mut world = filled(&[100, 100], |settings| {
         settings.scheduling.starving_time_for_share_ms = 100_000;
     });
-    world.start("2026.2", "g.p");
-    world.ask("2026.2", taking(1..=1, 1, 300));
+    world.session("2026.2", "g.p", taking(1..=1, 1, 300));
     world.wait(2_000);
-    let told = text(&world, "2026.2");
+    let told = world.reasons("2026.2");
     assert!(
         told.ends_with("its pool is below its share, and preemption for it is due in 1 min 38 s"),
         "{told}"
@@ -341,10 +311,7 @@ fn requests_that_nothing_can_help_do_not_keep_later_ones_waiting() {
     world.wait(10_000);
     assert_eq!(world.granted("2026.2"), [10]);
     // The pool that nothing can help is not forgotten in an image.
-    let bytes = codec::encode(&world.engine.image()).unwrap();
-    assert_eq!(bytes.first(), Some(&form::SIXTH));
-    let restored = Engine::from_image(codec::decode(&bytes).unwrap(), 7).unwrap();
-    assert_eq!(restored.image(), world.engine.image());
+    world.restored(form::SIXTH);
 }
 
 #[test]
@@ -355,14 +322,10 @@ fn protected_young_grants_do_not_hide_older_ones_of_others() {
         pool(settings, "h.p", |it| it.minimum[Map] = 1);
     });
     node(&mut world, "n1", 100, 1_000);
-    world.start("2026.1", "g.v");
-    world.ask("2026.1", taking(1..=30, 1, 10));
+    world.session("2026.1", "g.v", taking(1..=30, 1, 10));
     world.now += 10;
-    world.start("2026.2", "g.w");
-    world.ask("2026.2", taking(31..=100, 1, 10));
-    world.start("2026.3", "h.p");
-    world.ask("2026.3", taking(1..=1, 1, 10));
+    world.session("2026.2", "g.w", taking(31..=100, 1, 10));
+    world.session("2026.3", "h.p", taking(1..=1, 1, 10));
     world.wait(3_000);
-    let held = ["2026.1", "2026.2", "2026.3"].map(|handle| world.holds(handle, Map));
-    assert_eq!(held, [29, 70, 1]);
+    assert_eq!(world.held(3), [29, 70, 1]);
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// All rows of a list, read in pieces of `places`, with the change `between` applied to the world
 /// between two pieces.
-fn pieces<T>(
+pub(super) fn pieces<T>(
     world: &mut TestEngine,
     take: impl Fn(&Engine, u64) -> Slice<T>,
     mut between: impl FnMut(&mut TestEngine),
@@ -26,8 +26,7 @@ fn pieces_of_a_list_make_the_whole_list() {
     for number in 1..=5 {
         let handle = format!("2026.{number}");
         world.node(&format!("n{number}"), &format!("h{number}"), 4);
-        world.start(&handle, "g.p");
-        world.ask(&handle, requests(1..=4, Map));
+        world.session(&handle, "g.p", requests(1..=4, Map));
         world.release(&handle, &[2]);
     }
     let now = Millis(world.now);
@@ -106,8 +105,7 @@ fn shares_of_a_view_are_those_of_the_engine() {
     world.node("n1", "h1", 12);
     for (number, name) in ["a.one", "a.two", "b.one", "c.new"].into_iter().enumerate() {
         let handle = format!("2026.{number}");
-        world.start(&handle, name);
-        world.ask(&handle, requests(1..=9, Map));
+        world.session(&handle, name, requests(1..=9, Map));
     }
     world.wait(1_500);
     let computed = world.engine.pools();
@@ -132,8 +130,7 @@ fn an_idle_pool_is_due_nothing_and_shares_of_pools_are_within_that_of_their_grou
         pool(settings, "g.busy", |pool| pool.minimum[Map] = 2);
     });
     world.node("n1", "h1", 8);
-    world.start("2026.1", "g.busy");
-    world.ask("2026.1", requests(1..=9, Map));
+    world.session("2026.1", "g.busy", requests(1..=9, Map));
     world.start("2026.2", "g.idle");
     world.wait(1_500);
     let used = PerType(ResourceType::ALL.map(|kind| world.engine.slots(kind).used));
@@ -163,13 +160,11 @@ fn a_pool_starves_from_the_end_of_its_patience() {
         PerType(ResourceType::ALL.map(|kind| pool.starving_ms(kind, now, scheduling)))
     };
     world.node("n1", "h1", 4);
-    world.start("2026.1", "g.rich");
-    world.ask("2026.1", requests(1..=4, Map));
+    world.session("2026.1", "g.rich", requests(1..=4, Map));
     assert_eq!(starving(&world, "poor"), PerType::all(-2_000));
     world.wait(60_000);
     assert_eq!(starving(&world, "poor"), PerType::all(-2_000), "nobody waits");
-    world.start("2026.2", "g.poor");
-    world.ask("2026.2", requests(1..=4, Map));
+    world.session("2026.2", "g.poor", requests(1..=4, Map));
     world.wait(1_500);
     assert_eq!(starving(&world, "poor"), PerType([-500, -2_000, -2_000]));
     world.wait(1_000);
@@ -186,10 +181,8 @@ fn a_pool_that_waits_for_nothing_does_not_starve() {
         pool(settings, "h.rich", |pool| pool.preemptable = false);
     });
     world.node("n1", "h1", 4);
-    world.start("2026.1", "h.rich");
-    world.ask("2026.1", requests(1..=4, Map));
-    world.start("2026.2", "g.asking");
-    world.ask("2026.2", requests(1..=2, Map));
+    world.session("2026.1", "h.rich", requests(1..=4, Map));
+    world.session("2026.2", "g.asking", requests(1..=2, Map));
     let mut starved = std::collections::BTreeSet::new();
     for _ in 0..10 {
         world.now += 1_000;
@@ -237,9 +230,7 @@ fn a_job_is_sent_to_the_pool_of_its_size_with_that_pools_whitelist() {
         let expected = Ok((PoolName::new("g", expected), whitelist.into()));
         assert_eq!(answer, expected, "{asked} {input_size_bytes}");
     }
-    let mut settings = Settings::clone(world.engine.settings());
-    settings.configured_pools_only = true;
-    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    world.change(|settings| settings.configured_pools_only = true);
     let refused = world.engine.actual_pool(&PoolName::new("g", "other"), 0);
     let objection = PoolObjection::NotConfigured(PoolName::new("g", "other"));
     assert_eq!(refused, Err(Refusal::Pool(objection)));
