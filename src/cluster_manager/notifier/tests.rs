@@ -13,7 +13,6 @@ use crate::commits::Commits;
 use crate::core::Core;
 use crate::journal::opening::outbox_of;
 use crate::live::Live;
-use crate::names::Resolver;
 use crate::testing::reach;
 use crate::unreachable::end_unreachable;
 use crate::web::events::Events;
@@ -145,12 +144,14 @@ async fn a_session_that_is_never_reached_is_given_up() {
     let absent = nobody.address().port();
     for (handle, port) in [("2026.1", i32::from(absent)), ("2026.2", 70_000), ("2026.3", -1)] {
         start(&core, handle, port);
+        notifier.note_peer(&handle.into(), [10, 9, 9, 9].into());
         ask(&core, handle, 1);
         until("the session ends", || !is_running(&core, handle)).await;
         let status = core.look(|engine, _| engine.retired_sessions().back().unwrap().status);
         assert_eq!(status, SessionStatus::TimedOut);
     }
     assert_eq!(notifier.pending_calls(), 0);
+    until("nothing is left of them", || notifier.peers().is_empty()).await;
     assert_eq!(core.look(|engine, _| engine.slots(ResourceType::Map).used), 0);
 }
 
@@ -468,52 +469,4 @@ async fn answers_share_the_memory_of_all_connections() {
         ended = (1..=8).filter(|n| !is_running(&core, &format!("2026.{n}"))).count();
     }
     assert!(is_running(&core, "2026.99"));
-}
-
-/// Session hosts that resolve slowly, in any number, delay only the peer that named them.
-#[tokio::test]
-async fn slow_names_delay_only_sessions_of_the_same_peer() {
-    let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
-    let held = gate.clone();
-    let resolver = Resolver::new(move |host: &str| {
-        if host.starts_with("slow") {
-            let open = held.0.lock().unwrap();
-            drop(held.1.wait_while(open, |open| !*open).unwrap());
-        }
-        Ok(vec![Ipv4Addr::LOCALHOST.into()])
-    });
-    let names = Names::new(&name_settings(), resolver);
-    let reach = Reach { names, ..reach(&name_settings()) };
-    let patience = Patience { retry_max: 1_000_000, ..patience() };
-    let (core, notifier) = core_with(patience, reach);
-    let attacker: IpAddr = [10, 9, 9, 9].into();
-    let begin = |handle: &str, host: &str, port: u16, peer: IpAddr| {
-        let info = SessionInfo {
-            address: Address { host: host.into(), port: port.into() },
-            ..info(port.into())
-        };
-        core.apply(Input::StartSession { handle: handle.into(), info }).unwrap();
-        notifier.note_peer(&handle.into(), peer);
-    };
-    for number in 0..700 {
-        let handle = format!("2026.{number}");
-        begin(&handle, &format!("slow{number}"), 9, attacker);
-        ask(&core, &handle, 1);
-    }
-    let (port, mut told, _stop) = driver();
-    // Those of other peers, and literal addresses of the same one.
-    for (handle, host, peer) in [
-        ("2026.1001", "healthy", [10, 1, 1, 1].into()),
-        ("2026.1002", "127.0.0.1", attacker),
-        ("2026.1003", "healthy too", [10, 2, 2, 2].into()),
-    ] {
-        begin(handle, host, port, peer);
-        // The look-ups of the others do not end before the gate is open.
-        ask(&core, handle, 1);
-        assert_eq!(next(&mut told).await, [1]);
-    }
-    *gate.0.lock().unwrap() = true;
-    gate.1.notify_all();
-    core.apply(Input::KillSession { handle: "2026.1".into() }).unwrap();
-    assert!(!notifier.peers().contains_key("2026.1"));
 }

@@ -616,40 +616,26 @@ fn one_user_fills_a_queue() {
 }
 
 #[test]
-fn queues_behind_a_fence_take_only_from_each_other() {
-    let after = |rule| {
+fn nothing_is_taken_across_a_fence_and_from_queues_where_preemption_is_disabled() {
+    // 8 and 4 by weight; what is taken back is rounded down, as in the original.
+    for (group, rule, expected) in [
+        ("revenue", PreemptionRule::Default, (7, 5)),
+        ("revenue", PreemptionRule::Fence, (0, 12)),
+        ("science", PreemptionRule::Disabled, (0, 12)),
+    ] {
         let mut world = TestEngine::new(move |settings| {
             company(settings);
-            inside(settings, "revenue", Some("company"), |rules| rules.preemption = rule);
+            inside(settings, group, Some("company"), |rules| rules.preemption = rule);
             settings.scheduling.starving_time_for_share_ms = 1_000;
         });
         world.node("n1", "h1", 12);
         for (handle, pool) in [("2026.3", "science.physics"), ("2026.1", "ads.etl")] {
             world.session(handle, pool, requests(1..=12, Map));
         }
-        world.wait(10_000);
-        (world.holds("2026.1", Map), world.holds("2026.3", Map))
-    };
-    // 8 and 4 by weight; what is taken back is rounded down, as in the original.
-    assert_eq!(after(PreemptionRule::Default), (7, 5));
-    assert_eq!(after(PreemptionRule::Fence), (0, 12));
-}
-
-#[test]
-fn nothing_is_taken_from_queues_where_preemption_is_disabled() {
-    let mut world = TestEngine::new(|settings| {
-        company(settings);
-        inside(settings, "science", Some("company"), |rules| {
-            rules.preemption = PreemptionRule::Disabled;
-        });
-        settings.scheduling.starving_time_for_share_ms = 1_000;
-    });
-    world.node("n1", "h1", 12);
-    for (handle, pool) in [("2026.3", "science.physics"), ("2026.1", "ads.etl")] {
-        world.session(handle, pool, requests(1..=12, Map));
+        world.wait(100_000);
+        let held = (world.holds("2026.1", Map), world.holds("2026.3", Map));
+        assert_eq!(held, expected, "{group} {rule:?}");
     }
-    world.wait(100_000);
-    assert_eq!((world.holds("2026.1", Map), world.holds("2026.3", Map)), (0, 12));
 }
 
 #[test]
