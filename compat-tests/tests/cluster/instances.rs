@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::failover::{Instance, pair, roles, shown, tool, wait_for_role};
+use super::hostile::resident_kib;
 use super::kills::{PATIENCE, started};
 
 async fn connect(manager: SocketAddr) -> Client<ClusterManager> {
@@ -345,16 +346,8 @@ async fn strangers_at_the_port_for_instances_disturb_no_standby() {
     assert!(!log.contains(&format!("Standby {name} disconnected")), "{log}");
     drop(open);
     assert_eq!(standby.role().await.as_deref(), Some("standby"));
-    let resident = resident_bytes(leader.running.process_id());
-    assert!(resident < 512 << 20, "{resident} bytes");
-}
-
-/// Memory that a process uses.
-fn resident_bytes(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kilobytes * 1024
+    let resident = resident_kib(leader.running.process_id());
+    assert!(resident < 512 << 10, "{resident} KiB");
 }
 
 /// Both machines are lost and restarted in either order: one with a complete journal leads.

@@ -26,22 +26,15 @@ fn cluster_manager(directory: &Path, arguments: &[&str]) -> Command {
 const FREE_PORTS: [&str; 4] =
     ["-D", "cm.server.address=localhost:0", "-D", "cm.server.http.address=localhost:0"];
 
-/// Starts it on embedded defaults and waits for its line.
+/// Starts it on embedded defaults and waits for its two lines.
 fn start(command: &mut Command) -> (Child, String) {
-    let (child, line, _) = start_and_read_pages(command);
-    (child, line)
-}
-
-/// The same with its second line.
-fn start_and_read_pages(command: &mut Command) -> (Child, String, String) {
     let mut child = command.spawn().unwrap();
-    let mut lines = [String::new(), String::new()];
+    let mut lines = String::new();
     let mut stdout = BufReader::new(child.stdout.as_mut().unwrap());
-    for line in &mut lines {
-        stdout.read_line(line).unwrap();
+    for _ in 0..2 {
+        stdout.read_line(&mut lines).unwrap();
     }
-    let [line, pages] = lines;
-    (child, line, pages)
+    (child, lines)
 }
 
 fn send(signal: &str, child: &Child) {
@@ -73,10 +66,11 @@ fn address(line: &str, after: &str) -> SocketAddr {
 fn it_starts_on_defaults_says_where_it_listens_and_ends_on_signals() {
     let directory = tempfile::tempdir().unwrap();
     for signal in ["TERM", "INT"] {
-        let (child, line) = start(&mut cluster_manager(directory.path(), &FREE_PORTS));
-        let thrift = address(&line, "thrift");
+        let (child, lines) = start(&mut cluster_manager(directory.path(), &FREE_PORTS));
+        let (thrift, http) = (address(&lines, "thrift"), address(&lines, "http"));
         TcpStream::connect(("127.0.0.1", thrift.port())).unwrap();
-        TcpStream::connect(address(&line, "http")).unwrap();
+        TcpStream::connect(http).unwrap();
+        assert_eq!(lines.lines().nth(1), Some(&*format!("pages http://{http}/")));
         send(signal, &child);
         assert_eq!(wait(child), Some(0), "{signal}");
         assert!(TcpStream::connect(("127.0.0.1", thrift.port())).is_err());
@@ -86,16 +80,6 @@ fn it_starts_on_defaults_says_where_it_listens_and_ends_on_signals() {
     left.sort_unstable();
     let journal = ["cm.state.journal", "cm.state.journal.marker"];
     assert_eq!(left, journal, "nothing but the journal is left behind");
-}
-
-#[test]
-fn its_second_line_is_the_url_of_its_pages() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut command = cluster_manager(directory.path(), &FREE_PORTS);
-    let (child, line, pages) = start_and_read_pages(&mut command);
-    assert_eq!(pages, format!("pages http://{}/\n", address(&line, "http")));
-    send("TERM", &child);
-    assert_eq!(wait(child), Some(0));
 }
 
 #[test]
@@ -117,49 +101,41 @@ fn a_start_without_configuration_warns_of_nothing() {
     assert!(log.contains("none is configured (corona.proxy.job.tracker.thriftaddr)"), "{log}");
 }
 
+/// It also feeds the watchdog of systemd if there is one.
 #[test]
 fn it_tells_systemd_that_it_is_ready_and_that_it_stops() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let word = || {
-        let mut bytes = [0; 100];
-        let length = socket.recv(&mut bytes).unwrap();
-        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
-    };
-    let mut command = cluster_manager(directory.path(), &FREE_PORTS);
-    let (child, _) = start(command.env("NOTIFY_SOCKET", &path));
-    assert_eq!(word(), "READY=1");
-    send("TERM", &child);
-    assert_eq!(word(), "STOPPING=1");
-    assert_eq!(wait(child), Some(0));
-}
-
-#[test]
-fn it_feeds_the_watchdog_of_systemd_if_there_is_one() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut command = cluster_manager(directory.path(), &FREE_PORTS);
-    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "100000");
-    let (child, _) = start(&mut command);
-    let mut fed = 0;
-    loop {
-        let mut bytes = [0; 100];
-        let length = socket.recv(&mut bytes).unwrap();
-        match bytes[..length].trim_ascii() {
-            b"WATCHDOG=1" => fed += 1,
-            b"STOPPING=1" => break,
-            other => assert_eq!(other, b"READY=1"),
+    for has_watchdog in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut command = cluster_manager(directory.path(), &FREE_PORTS);
+        command.env("NOTIFY_SOCKET", &path);
+        if has_watchdog {
+            command.env("WATCHDOG_USEC", "100000");
         }
-        if fed == 5 {
-            send("TERM", &child);
+        let (child, _) = start(&mut command);
+        let times_fed = if has_watchdog { 5 } else { 0 };
+        let (mut ready, mut fed) = (0, 0);
+        loop {
+            let mut bytes = [0; 100];
+            let length = socket.recv(&mut bytes).unwrap();
+            match bytes[..length].trim_ascii() {
+                b"READY=1" => ready += 1,
+                b"WATCHDOG=1" => fed += 1,
+                other => {
+                    assert_eq!(other, b"STOPPING=1");
+                    break;
+                }
+            }
+            if (ready, fed) == (1, times_fed) {
+                send("TERM", &child);
+            }
         }
+        assert!(ready == 1 && has_watchdog == (fed > 0), "{ready} {fed}");
+        // A socket that nothing reads any more does not keep the process.
+        assert_eq!(wait(child), Some(0));
     }
-    // A socket that nothing reads any more does not keep the process.
-    assert_eq!(wait(child), Some(0));
 }
 
 #[test]
