@@ -2,11 +2,10 @@
 
 use super::model::Name;
 use super::*;
+use corona_engine::testing;
 use corona_model::queues::QueueRules;
 use corona_model::settings::PoolSettings;
-use corona_model::types::{
-    Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceRequest, SessionInfo,
-};
+use corona_model::types::{ComputeSpecs, PoolName};
 use std::collections::BTreeMap;
 
 /// Nodes of several sizes, and pools that ask for tasks of two sizes. What is taken back is requested again.
@@ -80,30 +79,15 @@ impl Closed {
 
     fn join(&mut self, node: i64, memory_mb: i32, num_cpus: i16) {
         let name: Name = format!("n{node}").into();
-        let total =
-            ComputeSpecs { num_cpus, memory_mb: Some(memory_mb), ..ComputeSpecs::default() };
-        let report = NodeReport {
-            name: name.clone(),
-            address: Address { host: name, port: 5000 },
-            total,
-            free: Some(total),
-            apps: PerType(["m:1", "r:1", "j:1"].map(|app| Some(app.into()))),
-        };
+        let mut report = testing::report(&name, &name, num_cpus);
+        report.total.memory_mb = Some(memory_mb);
+        report.free = Some(report.total);
         self.apply(Input::HeartbeatNode { report, rack: None });
     }
 
     fn start(&mut self, handle: &Name, pool: PoolName, random: &mut Random) {
-        let info = SessionInfo {
-            address: Address { host: "driver".into(), port: 1 },
-            name: handle.clone(),
-            user_id: "user".into(),
-            group_ids: None,
-            pool: Some(pool),
-            priority: None,
-            no_preempt: Some(random.percent(10)),
-            url: None,
-            deadline: None,
-        };
+        let mut info = testing::info(handle, &pool.to_string());
+        info.no_preempt = Some(random.percent(10));
         self.apply(Input::NextSessionId);
         self.apply(Input::StartSession { handle: handle.clone(), info });
     }
@@ -112,17 +96,12 @@ impl Closed {
         let mut requests = Vec::new();
         for specs in all {
             self.specs.insert((handle.clone(), self.next_id), *specs);
-            requests.push(ResourceRequest {
-                id: self.next_id,
-                hosts: Vec::new(),
-                specs: Some(*specs),
-                kind: ResourceType::Map,
-                exclude_hosts: Vec::new(),
-            });
+            let mut request = testing::request(self.next_id, ResourceType::Map, &[]);
+            request.specs = Some(*specs);
+            requests.push(request);
             self.next_id += 1;
         }
-        let handle = handle.clone();
-        self.apply(Input::RequestResources { handle, requests, racks: Vec::new() });
+        self.apply(testing::ask(handle, requests));
     }
 
     /// Applies an input and all passes; what is taken back is released and requested again.

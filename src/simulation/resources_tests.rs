@@ -1,15 +1,15 @@
 //! Resources beside slots in the simulation: it passes, survives images, and finds each rule that is missing.
 
 use super::model::Name;
-use super::tests::{Fault, SHORT, check_faults_are_found, check_restored};
+use super::tests::{
+    Fault, SHORT, check_faults_are_found, check_restored, hears, says, with_settings,
+};
 use super::*;
-use corona_engine::Record;
+use corona_engine::{Record, testing};
 use corona_model::form::Later;
 use corona_model::queues::Part;
 use corona_model::resources::{Amounts, ReserveAfter, Resources};
-use corona_model::types::{
-    Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceRequest, SessionInfo,
-};
+use corona_model::types::{ComputeSpecs, PerType};
 use std::collections::BTreeSet;
 
 fn plan(seed: u64) -> Plan {
@@ -34,19 +34,8 @@ fn resources_restored_from_an_image_go_on_as_the_first_ones() {
     check_restored(plan);
 }
 
-fn hears(name: &'static str, hears: fn(Input) -> Input) -> Fault {
-    Fault { name, hears, says: |_| {} }
-}
-
-fn settings(mut input: Input, change: impl Fn(&mut Settings)) -> Input {
-    if let Input::SettingsChanged { settings } = &mut input {
-        change(settings);
-    }
-    input
-}
-
 fn rules(input: Input, change: impl Fn(&mut Resources)) -> Input {
-    settings(input, |settings| change(&mut settings.resources))
+    with_settings(input, |settings| change(&mut settings.resources))
 }
 
 fn parts(input: Input, change: fn(u32) -> u32) -> Input {
@@ -82,7 +71,7 @@ fn faults() -> Vec<Fault> {
         hears("nodes give out half as much", |i| parts(i, |part| part / 2)),
         hears("nodes give out all that they have", |i| parts(i, |_| 10_000)),
         hears("nodes give out a little more", |i| parts(i, |part| part + part / 8)),
-        hears("nodes keep no memory", |i| settings(i, |all| all.reserved_memory_mb = 0)),
+        hears("nodes keep no memory", |i| with_settings(i, |all| all.reserved_memory_mb = 0)),
         hears("requests take nothing by default", |i| {
             rules(i, |rules| rules.requested = PerType::all(Amounts::ZERO))
         }),
@@ -120,7 +109,6 @@ fn each_wrong_count_is_found_within_six_hundred_seeds() {
 
 /// Ways in which nodes may be kept wrongly.
 fn wrong_reservations() -> Vec<Fault> {
-    let says = |name, says| Fault { name, hears: |input| input, says };
     fn reserved(effects: &mut [Effect], change: impl Fn(&mut Record)) {
         for effect in effects {
             if let Effect::Record(record) = effect {
@@ -194,7 +182,6 @@ fn wrong_exchanges() -> Vec<Fault> {
             }
         }
     }
-    let says = |name, says| Fault { name, hears: |input| input, says };
     vec![
         hears("sessions cannot be protected", |mut input| {
             if let Input::StartSession { info, .. } = &mut input {
@@ -203,24 +190,26 @@ fn wrong_exchanges() -> Vec<Fault> {
             input
         }),
         hears("pools cannot be protected", |i| {
-            settings(i, |all| all.pools.pools.values_mut().for_each(|pool| pool.preemptable = true))
+            with_settings(i, |all| {
+                all.pools.pools.values_mut().for_each(|pool| pool.preemptable = true)
+            })
         }),
         hears("pools have no minimum", |i| {
-            settings(i, |all| {
+            with_settings(i, |all| {
                 all.pools.pools.values_mut().for_each(|pool| pool.minimum = PerType::all(0));
             })
         }),
         hears("weights do not count", |i| {
-            settings(i, |all| all.pools.pools.values_mut().for_each(|pool| pool.weight = 1.0))
+            with_settings(i, |all| all.pools.pools.values_mut().for_each(|pool| pool.weight = 1.0))
         }),
         hears("priorities do not count", |i| {
-            settings(i, |all| all.pools.pools.values_mut().for_each(|pool| pool.priority = 0))
+            with_settings(i, |all| all.pools.pools.values_mut().for_each(|pool| pool.priority = 0))
         }),
         hears("old grants are taken back", |i| {
-            settings(i, |all| all.scheduling.preemption_rounds += 3)
+            with_settings(i, |all| all.scheduling.preemption_rounds += 3)
         }),
         hears("no grant is safe and no queue protected", |i| {
-            settings(i, |all| {
+            with_settings(i, |all| {
                 let queues = &mut *all.pools.queues;
                 for rules in queues.groups.values_mut().chain(queues.pools.values_mut()) {
                     (rules.min_runtime_ms, rules.preemption) = (None, Default::default());
@@ -321,15 +310,9 @@ impl Churn {
         let nodes = churn.random.between(1, 3);
         for node in 0..nodes {
             let name = format!("n{node}");
-            let total =
-                ComputeSpecs { num_cpus: 24, memory_mb: Some(1_000), ..ComputeSpecs::default() };
-            let report = NodeReport {
-                name: name.as_str().into(),
-                address: Address { host: name.as_str().into(), port: 5000 },
-                total,
-                free: Some(total),
-                apps: PerType(["m:1", "r:1", "j:1"].map(|app| Some(app.into()))),
-            };
+            let mut report = testing::report(&name, &name, 24);
+            report.total.memory_mb = Some(1_000);
+            report.free = Some(report.total);
             churn.apply(Input::HeartbeatNode { report, rack: None });
         }
         let sessions = churn.random.between(1, 3);
@@ -343,34 +326,17 @@ impl Churn {
     }
 
     fn start(&mut self, handle: &Name, pool: &str) {
-        let info = SessionInfo {
-            address: Address { host: "driver".into(), port: 1 },
-            name: handle.clone(),
-            user_id: "user".into(),
-            group_ids: None,
-            pool: Some(PoolName::new("g", pool)),
-            priority: None,
-            no_preempt: Some(false),
-            url: None,
-            deadline: None,
-        };
         self.apply(Input::NextSessionId);
-        self.apply(Input::StartSession { handle: handle.clone(), info });
+        self.apply(testing::session(handle, &format!("g.{pool}")));
     }
 
     fn ask(&mut self, handle: &Name, memory_mb: i64) {
         let memory_mb = Some(memory_mb as i32);
         let specs = ComputeSpecs { num_cpus: 1, memory_mb, ..ComputeSpecs::default() };
-        let request = ResourceRequest {
-            id: self.next_id,
-            hosts: Vec::new(),
-            specs: Some(specs),
-            kind: ResourceType::Map,
-            exclude_hosts: Vec::new(),
-        };
+        let mut request = testing::request(self.next_id, ResourceType::Map, &[]);
+        request.specs = Some(specs);
         self.next_id += 1;
-        let (handle, requests) = (handle.clone(), vec![request]);
-        self.apply(Input::RequestResources { handle, requests, racks: Vec::new() });
+        self.apply(testing::ask(handle, vec![request]));
     }
 
     fn ask_small(&mut self, handle: &Name, count: usize) {

@@ -9,19 +9,17 @@ use corona_model::types::{PerType, SessionStatus};
 
 pub(super) const SHORT: u64 = 1_500;
 
+/// A short run with two levels of queues, without resources.
+fn plan(seed: u64) -> Plan {
+    Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false }
+}
+
 #[test]
 fn runs_pass() {
     // Many more and longer runs are compared in an optimised build: see scripts/test.
     let mut compared = 0;
     for (seed, line) in (1..=40).zip(kept_digests()) {
-        let (_, digest) = run_with_digest(Plan {
-            seed,
-            steps: SHORT,
-            restarts: false,
-            trees: false,
-            resources: false,
-        })
-        .unwrap();
+        let (_, digest) = run_with_digest(plan(seed)).unwrap();
         assert_eq!(format!("{seed} {digest}"), line, "an input or outcome of the run has changed");
         compared += 1;
     }
@@ -33,7 +31,7 @@ fn runs_pass() {
 fn runs_with_nodes_that_restart_pass() {
     let mut all = Summary::default();
     for seed in 1..=20 {
-        let run = run(Plan { seed, steps: SHORT, restarts: true, trees: false, resources: false });
+        let run = run(Plan { restarts: true, ..plan(seed) });
         all.add(run.unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.what)));
     }
     assert!(all.dead_nodes > 200 && all.granted > 1000, "{all:?}");
@@ -47,9 +45,7 @@ fn kept_digests() -> impl Iterator<Item = &'static str> {
 
 #[test]
 fn a_seed_repeats_and_seeds_differ() {
-    let summary = |seed| {
-        run(Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false }).unwrap()
-    };
+    let summary = |seed| run(plan(seed)).unwrap();
     assert_eq!(summary(3), summary(3));
     assert_ne!(summary(3), summary(4));
 }
@@ -110,7 +106,7 @@ fn an_engine_restored_from_its_image_goes_on_as_the_first_one() {
         let steps = if seed <= 20 { SHORT } else { 300 };
         // Some are restored while all peers leave.
         let cut = Random::new(!seed).below(steps as usize + 50) as u64;
-        let plan = Plan { seed, steps, restarts: false, trees: false, resources: false };
+        let plan = Plan { steps, ..plan(seed) };
         let result = run_digested(plan, |settings: &Settings| Restored::new(settings, cut));
         let (_, digest) = result.unwrap_or_else(|failure| panic!("cut at {cut}: {failure}"));
         if steps == SHORT {
@@ -144,10 +140,7 @@ fn inputs_and_outcomes_survive_their_form_as_bytes() {
     assert_eq!(codec::decode(&codec::encode(&start).unwrap()), Ok(start));
     for seed in 1..=20 {
         let encoded = |settings: &Settings| Encoded(new_engine(settings));
-        let result = run_with(
-            Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false },
-            encoded,
-        );
+        let result = run_with(plan(seed), encoded);
         assert!(result.is_ok(), "{result:?}");
     }
 }
@@ -174,10 +167,7 @@ fn the_secret_of_the_hash_tables_does_not_show() {
             let start = Start { now: BEGIN, id_prefix: ID_PREFIX.into(), hash_seed: seed << 40 };
             Twins(new_engine(settings), Engine::new(settings.clone(), start))
         };
-        let result = run_with(
-            Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false },
-            twins,
-        );
+        let result = run_with(plan(seed), twins);
         assert!(result.is_ok(), "{result:?}");
     }
 }
@@ -218,15 +208,15 @@ impl Subject for Faulty {
     }
 }
 
-fn hears(name: &'static str, hears: fn(Input) -> Input) -> Fault {
+pub(super) fn hears(name: &'static str, hears: fn(Input) -> Input) -> Fault {
     Fault { name, hears, says: |_| {} }
 }
 
-fn says(name: &'static str, says: fn(&mut Vec<Effect>)) -> Fault {
+pub(super) fn says(name: &'static str, says: fn(&mut Vec<Effect>)) -> Fault {
     Fault { name, hears: |input| input, says }
 }
 
-fn with_settings(mut input: Input, change: impl FnOnce(&mut Settings)) -> Input {
+pub(super) fn with_settings(mut input: Input, change: impl FnOnce(&mut Settings)) -> Input {
     if let Input::SettingsChanged { settings } = &mut input {
         change(settings);
     }
@@ -369,13 +359,7 @@ fn faults() -> Vec<Fault> {
 fn each_fault_is_found_within_four_hundred_seeds() {
     for fault in faults() {
         let faulty = |settings: &Settings| Faulty::new(settings, fault);
-        let found = (1..=400).find_map(|seed| {
-            run_with(
-                Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false },
-                faulty,
-            )
-            .err()
-        });
+        let found = (1..=400).find_map(|seed| run_with(plan(seed), faulty).err());
         let failure = found.unwrap_or_else(|| panic!("nobody sees that {}", fault.name));
         check_prefix(&failure, faulty);
     }
@@ -434,10 +418,7 @@ fn a_panic_is_a_failure_with_its_inputs() {
             &self.0
         }
     }
-    let failure = run_with(
-        Plan { seed: 1, steps: SHORT, restarts: false, trees: false, resources: false },
-        |settings: &Settings| Panics(new_engine(settings)),
-    );
+    let failure = run_with(plan(1), |settings: &Settings| Panics(new_engine(settings)));
     let failure = failure.unwrap_err();
     assert!(failure.what.contains("panic: cannot release"), "{failure}");
     let last = failure.history.inputs.last();
@@ -450,13 +431,7 @@ fn histories_survive_json() {
     // Whatever peers and operators do in a run can be written down and played again.
     for seed in 1..=5 {
         let mut history = History { settings: Settings::default(), inputs: Vec::new() };
-        attempt(
-            Plan { seed, steps: SHORT, restarts: false, trees: false, resources: false },
-            new_engine,
-            1,
-            Some(&mut history),
-        )
-        .unwrap();
+        attempt(plan(seed), new_engine, 1, Some(&mut history)).unwrap();
         let text = serde_json::to_string(&history).unwrap();
         assert_eq!(serde_json::from_str::<History>(&text).unwrap(), history);
     }
@@ -505,13 +480,8 @@ fn observed_decisions_keep_the_books_and_the_images_exact() {
     let mut entered = 0;
     for seed in 1..=60 {
         let mut history = History { settings: Settings::default(), inputs: Vec::new() };
-        attempt(
-            Plan { seed, steps: 400, restarts: false, trees: false, resources: false },
-            new_engine,
-            1,
-            Some(&mut history),
-        )
-        .unwrap();
+        let plan = Plan { steps: 400, ..plan(seed) };
+        attempt(plan, new_engine, 1, Some(&mut history)).unwrap();
         let mut random = Random::new(!seed);
         let mut named = Named::default();
         let mut first = new_engine(&history.settings);

@@ -1,6 +1,6 @@
 //! Trees of queues in the simulation: it passes, survives images, and finds each rule that is missing.
 
-use super::tests::{Fault, SHORT, check_faults_are_found, check_restored};
+use super::tests::{Fault, SHORT, check_faults_are_found, check_restored, hears, with_settings};
 use super::*;
 use corona_model::queues::{PreemptionRule, QueueRules, Queues, SiblingOrder};
 use corona_model::types::PerType;
@@ -32,75 +32,65 @@ fn a_tree_restored_from_its_image_goes_on_as_the_first_one() {
     check_restored(plan);
 }
 
-/// An engine to which a rule of all queues is not told.
-fn without(name: &'static str, hears: fn(Input) -> Input) -> Fault {
-    Fault { name, hears, says: |_| {} }
-}
-
-fn each_rule(mut input: Input, change: impl Fn(&mut QueueRules)) -> Input {
-    if let Input::SettingsChanged { settings } = &mut input {
+fn each_rule(input: Input, change: impl Fn(&mut QueueRules)) -> Input {
+    with_settings(input, |settings| {
         let queues: &mut Queues = &mut settings.pools.queues;
         queues.groups.values_mut().chain(queues.pools.values_mut()).for_each(change);
-    }
-    input
+    })
 }
 
 /// Twenty ways in which the rules may be wrong.
 fn faults() -> Vec<Fault> {
     vec![
-        without("groups do not nest", |i| each_rule(i, |rules| rules.parent = None)),
-        without("groups have no weight", |i| each_rule(i, |rules| rules.weight = 1.0)),
-        without("parts are no minima", |i| {
-            each_rule(i, |rules| rules.minimum = PerType::all(None))
-        }),
-        without("parts are no maxima", |i| {
-            each_rule(i, |rules| rules.maximum = PerType::all(None))
-        }),
-        without("parts of maxima are larger", |i| {
+        hears("groups do not nest", |i| each_rule(i, |rules| rules.parent = None)),
+        hears("groups have no weight", |i| each_rule(i, |rules| rules.weight = 1.0)),
+        hears("parts are no minima", |i| each_rule(i, |rules| rules.minimum = PerType::all(None))),
+        hears("parts are no maxima", |i| each_rule(i, |rules| rules.maximum = PerType::all(None))),
+        hears("parts of maxima are larger", |i| {
             each_rule(i, |rules| {
                 for part in rules.maximum.0.iter_mut().flatten() {
                     part.0 = part.0.saturating_mul(2);
                 }
             })
         }),
-        without("parts of minima are smaller", |i| {
+        hears("parts of minima are smaller", |i| {
             each_rule(i, |rules| {
                 for part in rules.minimum.0.iter_mut().flatten() {
                     part.0 /= 2;
                 }
             })
         }),
-        without("priorities count everywhere", |i| {
+        hears("priorities count everywhere", |i| {
             each_rule(i, |rules| rules.order = SiblingOrder::Priority)
         }),
-        without("priorities count nowhere", |i| {
+        hears("priorities count nowhere", |i| {
             each_rule(i, |rules| rules.order = SiblingOrder::Fair)
         }),
-        without("every queue lends", |i| each_rule(i, |rules| rules.lend = true)),
-        without("no queue lends", |i| each_rule(i, |rules| rules.lend = false)),
-        without("every queue may be taken from", |i| {
+        hears("every queue lends", |i| each_rule(i, |rules| rules.lend = true)),
+        hears("no queue lends", |i| each_rule(i, |rules| rules.lend = false)),
+        hears("every queue may be taken from", |i| {
             each_rule(i, |rules| rules.preemption = PreemptionRule::Default)
         }),
-        without("no queue may be taken from", |i| {
+        hears("no queue may be taken from", |i| {
             each_rule(i, |rules| rules.preemption = PreemptionRule::Disabled)
         }),
-        without("no grant is safe", |i| each_rule(i, |rules| rules.min_runtime_ms = None)),
-        without("any number of sessions is served", |i| {
+        hears("no grant is safe", |i| each_rule(i, |rules| rules.min_runtime_ms = None)),
+        hears("any number of sessions is served", |i| {
             each_rule(i, |rules| rules.max_sessions = None)
         }),
-        without("one session more is served", |i| {
+        hears("one session more is served", |i| {
             each_rule(i, |rules| rules.max_sessions = rules.max_sessions.map(|most| most + 1))
         }),
-        without("users hold what they like", |i| each_rule(i, |rules| rules.max_per_user = None)),
-        without("users hold one more", |i| {
+        hears("users hold what they like", |i| each_rule(i, |rules| rules.max_per_user = None)),
+        hears("users hold one more", |i| {
             each_rule(i, |rules| rules.max_per_user = rules.max_per_user.map(|most| most + 1))
         }),
-        without("any number of a user's sessions is served", |i| {
+        hears("any number of a user's sessions is served", |i| {
             each_rule(i, |rules| rules.max_sessions_per_user = None)
         }),
-        without("everybody may submit", |i| each_rule(i, |rules| rules.submit = None)),
-        without("draining queues take sessions", |i| each_rule(i, |rules| rules.draining = false)),
-        without("sessions are placed nowhere", |i| each_rule(i, |rules| rules.placement.clear())),
+        hears("everybody may submit", |i| each_rule(i, |rules| rules.submit = None)),
+        hears("draining queues take sessions", |i| each_rule(i, |rules| rules.draining = false)),
+        hears("sessions are placed nowhere", |i| each_rule(i, |rules| rules.placement.clear())),
     ]
 }
 
