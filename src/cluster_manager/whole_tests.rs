@@ -26,19 +26,22 @@ use corona_wire::server::{Answer, Limits, ListenOn, Peer, Server, listen};
 /// The time in which a healthy peer must be served.
 const NORMAL: Duration = Duration::from_secs(60);
 
+const WITHOUT_STATE: [(&str, &str); 2] = [("cm.state", "none"), ("corona.cm.journal.dir", "none")];
+
+/// Settings of a cluster manager on free ports.
+fn loaded(own: &[(&str, &str)], more: &[(&str, &str)]) -> corona_config::Loaded {
+    let ports = [("cm.server.address", "localhost:0"), ("cm.server.http.address", "localhost:0")];
+    let all = ports.iter().chain(own).chain(more);
+    let overrides: Vec<(String, String)> =
+        all.map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    corona_config::load(None, &overrides).unwrap()
+}
+
 async fn start(
     settings: &[(&str, &str)],
     resolver: Resolver,
 ) -> (SocketAddr, SocketAddr, watch::Sender<bool>) {
-    let ports = [
-        ("cm.server.address", "localhost:0"),
-        ("cm.server.http.address", "localhost:0"),
-        ("cm.state", "none"),
-        ("corona.cm.journal.dir", "none"),
-    ];
-    let overrides: Vec<(String, String)> =
-        ports.iter().chain(settings).map(|(key, value)| ((*key).into(), (*value).into())).collect();
-    let loaded = corona_config::load(None, &overrides).unwrap();
+    let loaded = loaded(&WITHOUT_STATE, settings);
     let manager =
         ClusterManager::bind_with(loaded, Beginning::Resume, resolver, Disk::system(), None).await;
     let manager = manager.unwrap();
@@ -334,14 +337,7 @@ async fn addresses_are_kept_as_long_as_configured() {
 /// Settings of a cluster manager that keeps its state file and its journal in a directory.
 fn in_directory(directory: &std::path::Path, more: &[(&str, &str)]) -> corona_config::Loaded {
     let state = directory.join("cm.state").display().to_string();
-    let own = [
-        ("cm.server.address", "localhost:0"),
-        ("cm.server.http.address", "localhost:0"),
-        ("cm.state", &state),
-    ];
-    let overrides: Vec<(String, String)> =
-        own.iter().chain(more).map(|(key, value)| ((*key).into(), (*value).into())).collect();
-    corona_config::load(None, &overrides).unwrap()
+    loaded(&[("cm.state", &state)], more)
 }
 
 /// A cluster manager that serves, and how to stop it.
@@ -669,14 +665,7 @@ async fn a_stalled_disk_delays_only_what_it_must_keep() {
 /// The supervisor of the process restarts it; no caller is served from a state that may be wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_in_the_engine_ends_the_service_unless_nothing_is_lost() {
-    let overrides = [
-        ("cm.server.address", "localhost:0"),
-        ("cm.server.http.address", "localhost:0"),
-        ("cm.state", "none"),
-        ("corona.cm.journal.dir", "none"),
-    ];
-    let overrides = overrides.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let loaded = corona_config::load(None, &overrides).unwrap();
+    let loaded = loaded(&WITHOUT_STATE, &[]);
     let manager = ClusterManager::bind(loaded, Beginning::Resume).await.unwrap();
     let (thrift, core) = (manager.thrift_address(), manager.parts.core.clone());
     let (_stop, stopped) = watch::channel(false);

@@ -281,7 +281,7 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Every cluster has a journal without an image for its first 32 MiB.
+/// Every cluster has a journal without an image for its first 32 MiB. What else can be wrong is tested beside the journal.
 #[tokio::test]
 async fn a_journal_that_is_lost_or_damaged_is_refused_and_kept() {
     let directory = tempfile::tempdir().unwrap();
@@ -294,16 +294,12 @@ async fn a_journal_that_is_lost_or_damaged_is_refused_and_kept() {
     }
     let journal = directory.path().join("cm.state.journal");
     let segment = journal.join("00000000000000000001.journal");
-    let checked = || {
-        let mut check = Command::new(corona_program());
-        check.args(["journal", "check", "--output", "json", "--dir"]).arg(&journal);
-        let output = check.output().unwrap();
-        (output.status.code(), String::from_utf8(output.stdout).unwrap())
-    };
     // The marker follows the records at once when nothing more arrives.
     until("the marker has every record", || {
-        let (_, report) = checked();
-        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let mut check = Command::new(corona_program());
+        check.args(["journal", "check", "--output", "json", "--dir"]).arg(&journal);
+        let report = check.output().unwrap().stdout;
+        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
         (report["marker_record"].as_u64() >= Some(51)).then_some(())
     })
     .await;
@@ -318,29 +314,17 @@ async fn a_journal_that_is_lost_or_damaged_is_refused_and_kept() {
         }
     };
     let last_burst = whole.iter().find(|(path, _)| *path == segment).unwrap().1.len() - 10;
-    type Harm<'a> = Box<dyn Fn() + 'a>;
-    let bytes = |bytes: &'static [u8]| -> Harm<'_> {
-        let segment = &segment;
-        Box::new(move || std::fs::write(segment, bytes).unwrap())
-    };
+    let lose = || std::fs::remove_dir_all(&journal).unwrap();
     let flip = || {
         let mut bytes = std::fs::read(&segment).unwrap();
         bytes[last_burst] ^= 4;
         std::fs::write(&segment, bytes).unwrap();
     };
-    let harms: [(&str, Harm<'_>); 6] = [
-        ("lost: ", Box::new(|| std::fs::remove_file(&segment).unwrap())),
-        ("lost: ", Box::new(|| std::fs::remove_dir_all(&journal).unwrap())),
-        ("damaged at byte 0", bytes(b"")),
-        ("damaged at byte 0", bytes(&[b'x'; 5000])),
-        ("damaged at byte 0", bytes(&[0; 5000])),
-        ("a record that was durable is not whole", Box::new(flip)),
-    ];
+    let harms: [(&str, &dyn Fn()); 2] =
+        [("lost: ", &lose), ("a record that was durable is not whole", &flip)];
     for (why, harm) in harms {
         harm();
         let before = contents(directory.path());
-        let (status, report) = checked();
-        assert!(status == Some(1) && report.contains(why), "{why}: {report}");
         let refused = cluster_manager(directory.path(), &FREE_PORTS).output().unwrap();
         let log = String::from_utf8(refused.stderr).unwrap();
         let last = log.lines().last().unwrap_or_default();

@@ -348,17 +348,11 @@ fn a_state_file_that_is_of_no_use_is_told_in_one_line() {
     let recorded = compat_tests::repository()
         .join("fixtures/recordings/scenarios/safe_mode_and_recovery/cm.state");
     let recorded = std::fs::read_to_string(recorded).unwrap();
-    let half = recorded.get(..recorded.len() / 2).unwrap().to_owned();
     let other_id = recorded.replace("\"requestId\" : 6", "\"requestId\" : 6000000000");
-    for (text, part) in [
-        (half, "EOF while parsing"),
-        (String::new(), "EOF while parsing"),
-        (other_id, "[\"202611210032.1\"].expectedInfo.requestId: invalid value"),
-    ] {
-        std::fs::write(&missing, text).unwrap();
-        let why = world.refused(&recover);
-        assert!(why.contains(part), "{why}");
-    }
+    std::fs::write(&missing, other_id).unwrap();
+    let why = world.refused(&recover);
+    let place = "[\"202611210032.1\"].expectedInfo.requestId: invalid value";
+    assert!(why.contains(place), "{why}");
 }
 
 #[test]

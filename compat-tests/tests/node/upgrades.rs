@@ -150,15 +150,15 @@ impl Daemon {
         command.args(&self.arguments).current_dir(&self.root);
         command.stdin(Stdio::null()).stdout(open("out")).stderr(open("log"));
         self.child = Some(command.spawn().expect("the program can be started"));
-        let child = self.child.as_mut().expect("a process");
-        let name = self.name.clone();
-        let said = self.root.join("logs").join(format!("{name}.out"));
-        until(&format!("the start of {name}"), || {
-            let ended = child.try_wait().expect("a process that can be waited for");
-            assert_eq!(ended, None, "{name} ended");
-            let said = fs::read_to_string(&said).unwrap_or_default();
-            let readies = said.lines().filter(|line| line.contains(" ready: ")).count();
-            (readies > before).then_some(())
+        self.until_ready(before);
+    }
+
+    /// Waits until it has said once more that it is ready.
+    fn until_ready(&mut self, before: usize) {
+        until(&format!("the start of {}", self.name), || {
+            let child = self.child.as_mut().expect("a daemon that runs");
+            assert_eq!(child.try_wait().ok().flatten(), None, "{} ended", self.name);
+            (self.readies() > before).then_some(())
         });
     }
 
@@ -176,11 +176,7 @@ impl Daemon {
         let before = self.readies();
         let id = self.child.as_ref().expect("a daemon that runs").id();
         signal("HUP", id);
-        until(&format!("another start of {}", self.name), || {
-            let child = self.child.as_mut().expect("a daemon that runs");
-            assert_eq!(child.try_wait().ok().flatten(), None, "{} ended", self.name);
-            (self.readies() > before).then_some(())
-        });
+        self.until_ready(before);
     }
 
     /// The version that it shows.
