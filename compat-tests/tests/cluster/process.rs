@@ -281,7 +281,7 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Every cluster has a journal without an image for its first 32 MiB. What else can be wrong is tested beside the journal.
+/// Every cluster has a journal without an image for its first 32 MiB. Other harm is tested beside the journal.
 #[tokio::test]
 async fn a_journal_that_is_lost_or_damaged_is_refused_and_kept() {
     let directory = tempfile::tempdir().unwrap();
