@@ -29,9 +29,9 @@ struct Cluster {
 
 impl Cluster {
     /// Starts one with a node as those of the original, of 65,536 MB, of which half is given out.
-    fn start(resources: &str, cpus: i16) -> Cluster {
-        let manager = manager(resources);
-        let node = Node::start(manager.thrift(), "tracker:1", "127.0.0.1", cpus);
+    fn start() -> Cluster {
+        let manager = manager("cpus,memory");
+        let node = Node::start(manager.thrift(), "tracker:1", "127.0.0.1", 64);
         let calls = Caller::open(manager.thrift());
         Cluster { manager, calls, _node: node }
     }
@@ -72,7 +72,7 @@ fn constants() -> Json {
 
 #[test]
 fn tasks_of_the_original_take_the_default_and_nodes_give_out_what_they_report() {
-    let mut cluster = Cluster::start("cpus,memory", 64);
+    let mut cluster = Cluster::start();
     // 16 of 2,048 MB fill the 32,768 MB that are given out, though 64 CPUs and slots are there.
     let java = cluster.session("java");
     cluster.request(&java, 20, &constants());
@@ -107,21 +107,4 @@ fn a_node_of_the_original_that_reports_no_memory_gives_out_none() {
     let nodes: Json = serde_json::from_str(&page(&manager, "/api/v1/nodes")).unwrap();
     let expected = json!({ "memory": { "capacity": 0, "granted": 0 } });
     assert_eq!(nodes["nodes"][0]["resources"], expected, "{nodes}");
-}
-
-#[test]
-fn where_slots_are_counted_memory_is_not_and_cpus_are_slots() {
-    let mut cluster = Cluster::start("slots", 8);
-    let ours = cluster.session("ours");
-    cluster.request(&ours, 3, &json!({ "numCpus": 3, "memoryMB": 1_000_000 }));
-    let session = cluster.holds(&ours, 2);
-    for absent in ["resources", "dominant_share"] {
-        assert_eq!(session.get(absent), None, "{session}");
-    }
-    let node = cluster.api("/api/v1/nodes/tracker%3A1");
-    assert_eq!(node["slots"]["MAP"]["used"], 6, "{node}");
-    assert_eq!(node.get("resources"), None, "{node}");
-    for path in ["/api/v1/cluster", "/api/v1/status", "/api/v1/nodes"] {
-        assert_eq!(cluster.api(path).get("resources"), None, "{path}");
-    }
 }

@@ -18,16 +18,13 @@ use crate::notifier::{Notifier, Patience, Recorded};
 use crate::testing::reach;
 use crate::web::events::Events;
 use corona_config::{JournalSettings, JournalSync};
-use corona_engine::settings::Settings;
 use corona_engine::{
     Effect, Engine, Input, NodeUsageReport, Notification, Outcome, Start, testing,
 };
 use corona_journal::Journal;
 use corona_journal::testing::Faults;
 use corona_model::form;
-use corona_model::queues::{Part, Quota};
-use corona_model::resources::Amounts;
-use corona_model::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
+use corona_model::types::{Millis, ResourceType, SessionStatus};
 
 fn settings() -> JournalSettings {
     JournalSettings {
@@ -324,45 +321,13 @@ async fn refused_calls_of_unknown_sessions_take_no_bytes() {
     assert_eq!(before.appended, 1);
 }
 
-/// The journal of a cluster manager of the first version that kept one. Later versions must read it.
+/// The journal that a cluster manager of the first version wrote: it acknowledged one of two notifications, made an
+/// image, and then took requests, a release and a restart of nodes. Later versions must read it.
 const FIRST_VERSION: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/journal/version_1");
 
-/// Writes the fixture, if `CORONA_WRITE_FIXTURES` is set and it is not there. It is never written again.
-async fn write_first_version() {
-    let path = Path::new(FIRST_VERSION);
-    if std::env::var_os("CORONA_WRITE_FIXTURES").is_none() || path.exists() {
-        return;
-    }
-    let world = TestJournal::new(path);
-    let apply = |input| world.core.apply(input).unwrap();
-    for node in ["n1", "n2", "n1"] {
-        apply(testing::heartbeat(node, 2));
-    }
-    for handle in ["2026.1", "2026.2", "2026.3"] {
-        apply(testing::session(handle, "g.p"));
-    }
-    let map = |id| testing::request(id, ResourceType::Map, &["n1"]);
-    apply(testing::ask("2026.1", (1..=5).map(map).collect()));
-    world.core.settle(|| 0).await;
-    acknowledge_one(&world);
-    let status = SessionStatus::Successful;
-    apply(Input::EndSession { handle: "2026.3".into(), status });
-    world.check().await;
-    make_image(&world.journal).unwrap();
-    apply(testing::ask("2026.2", (1..=9).map(map).collect()));
-    world.core.settle(|| 0).await;
-    apply(Input::ReleaseResources { handle: "2026.1".into(), ids: vec![1, 2] });
-    apply(testing::heartbeat("n2", 2));
-    apply(Input::RestartNodes { force: false, batch_size: 1 });
-    world.core.flush();
-    world.journal.close().unwrap();
-    std::fs::remove_file(path.join("lock")).unwrap();
-}
-
-#[tokio::test]
-async fn the_journal_of_the_first_version_is_read() {
-    write_first_version().await;
+#[test]
+fn the_journal_of_the_first_version_is_read() {
     let storage = corona_journal::DiskStorage::look(Path::new(FIRST_VERSION)).unwrap();
     let mut reader = Reader::new(99);
     let found = corona_journal::show(&storage, |entry| Ok(reader.visit(entry)?)).unwrap();
@@ -389,59 +354,12 @@ async fn the_journal_of_the_first_version_is_read() {
     engine.audit().unwrap();
 }
 
-/// The journal of a cluster manager whose queues have limits in resources: its values are in the sixth form.
+/// The journal that a cluster manager wrote whose queues have limits in resources: its values are in the sixth form.
+/// After its image a limit was changed, and the first pool took a slot again that it had released, since it has a minimum.
 const SIXTH_FORM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/journal/form_6");
 
-/// Sets the limits of the fixture's pools, so many CPUs at most for one of them.
-fn limit(world: &TestJournal, cpus: u64) {
-    let mut settings = world.core.look(|engine, _| Settings::clone(engine.settings()));
-    settings.resources.counted = [true, true, false, false];
-    settings.resources.requested = PerType::all(Amounts([1, 100, 0, 0]));
-    for (pool, minimum, maximum) in
-        [("p", Some(Quota::Amount(600)), None), ("q", None, Some(Quota::Amount(cpus)))]
-    {
-        let name = PoolName::new("g", pool);
-        settings.pools.pools.entry(name.clone()).or_default();
-        let quotas = &mut settings.pools.queues.pools.entry(name).or_default().quotas;
-        (quotas.minimum[1], quotas.maximum[0]) = (minimum, maximum);
-    }
-    let part = Some(Quota::Part(Part(9_000)));
-    settings.pools.queues.groups.entry("g".into()).or_default().quotas.maximum[1] = part;
-    world.core.apply(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
-}
-
-/// Writes the fixture, if `CORONA_WRITE_FIXTURES` is set and it is not there. It is never written again.
-async fn write_sixth_form() {
-    let path = Path::new(SIXTH_FORM);
-    if std::env::var_os("CORONA_WRITE_FIXTURES").is_none() || path.exists() {
-        return;
-    }
-    let world = TestJournal::new(path);
-    let apply = |input| world.core.apply(input).unwrap();
-    limit(&world, 3);
-    let mut report = testing::report("n1", "n1", 10);
-    report.total.memory_mb = Some(1_000);
-    report.free = Some(report.total);
-    apply(Input::HeartbeatNode { report, rack: None });
-    for (handle, pool) in [("2026.1", "g.p"), ("2026.2", "g.q")] {
-        apply(testing::session(handle, pool));
-        apply(testing::ask(handle, testing::requests(1..=9, ResourceType::Map)));
-    }
-    world.core.settle(|| 0).await;
-    world.check().await;
-    make_image(&world.journal).unwrap();
-    // A reader plays what follows: the first pool takes the slot again that it has released, which is guaranteed to it.
-    limit(&world, 4);
-    apply(Input::ReleaseResources { handle: "2026.1".into(), ids: vec![1] });
-    world.core.settle(|| 0).await;
-    world.core.flush();
-    world.journal.close().unwrap();
-    std::fs::remove_file(path.join("lock")).unwrap();
-}
-
-#[tokio::test]
-async fn the_journal_of_the_sixth_form_is_read() {
-    write_sixth_form().await;
+#[test]
+fn the_journal_of_the_sixth_form_is_read() {
     let storage = corona_journal::DiskStorage::look(Path::new(SIXTH_FORM)).unwrap();
     let mut reader = Reader::new(99);
     let found = corona_journal::show(&storage, |entry| Ok(reader.visit(entry)?)).unwrap();
