@@ -355,7 +355,7 @@ fn the_journal_of_the_first_version_is_read() {
 }
 
 /// The journal that a cluster manager wrote whose queues have limits in resources: its values are in the sixth form.
-/// After its image a limit was changed, and the first pool took a slot again that it had released, since it has a minimum.
+/// After its image a limit was changed, and the first pool took a slot again that it had released: it has a minimum.
 const SIXTH_FORM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/journal/form_6");
 
 #[test]
