@@ -1,7 +1,10 @@
 //! Helpers that tests of several modules share.
 
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
 
 use super::arrivals::Arrivals;
 use super::names::{Names, Resolver};
@@ -11,7 +14,8 @@ use corona_config::NameSettings;
 use corona_engine::{NodeView, Notification, Record, SlotCounts};
 use corona_model::types::{Address, ComputeSpecs, Millis, PerType};
 use corona_net::memory::Memory;
-use corona_wire::server::Limits;
+use corona_wire::calls::{SessionDriver, SessionDriverCall, SessionDriverReply};
+use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
 
 /// Sessions are reached by the resolver of the system, with memory of their own.
 pub(crate) fn reach(settings: &NameSettings) -> Reach {
@@ -20,6 +24,27 @@ pub(crate) fn reach(settings: &NameSettings) -> Reach {
         names: Names::new(settings, Resolver::system()),
         memory: Memory::new(max_total_inflight_bytes, max_connections),
     }
+}
+
+/// A driver that answers, on this port or on a free one: its port, the ids that each call grants, and its end.
+pub(crate) fn driver(port: u16) -> (u16, mpsc::Receiver<Vec<i32>>, watch::Sender<bool>) {
+    let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, port).into())).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (tell, told) = mpsc::channel(1000);
+    let answer = move |_peer, call| {
+        let tell = tell.clone();
+        async move {
+            let SessionDriverCall::GrantResource { granted, .. } = call else {
+                return Answer::Close;
+            };
+            let ids = granted.unwrap_or_default().iter().map(|grant| grant.id).collect();
+            let _ = tell.send(ids).await;
+            Answer::Reply(SessionDriverReply::GrantResource)
+        }
+    };
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(Server::new(listener, answer, Limits::default()).run::<SessionDriver>(stopped));
+    (port, told, stop)
 }
 
 /// Something that the engine wanted done.

@@ -7,21 +7,20 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::journal::opening::Disk;
 use super::names::Resolver;
+use super::testing::driver;
 use super::{Beginning, ClusterManager, Failure};
 use corona_engine::Input;
 use corona_journal::testing::Faults;
 use corona_wire::calls::{
     ClusterManager as Contract, ClusterManagerCall as Call, ClusterManagerReply as Reply,
-    SessionDriver, SessionDriverCall, SessionDriverReply,
 };
 use corona_wire::client::{Client, ClientOptions};
 use corona_wire::generated as wire;
-use corona_wire::server::{Answer, Limits, ListenOn, Peer, Server, listen};
 
 /// The time in which a healthy peer must be served.
 const NORMAL: Duration = Duration::from_secs(60);
@@ -97,31 +96,6 @@ async fn fetch(web: SocketAddr, path: &str) -> String {
     timeout(NORMAL, get).await.unwrap_or_else(|_| panic!("{path} is not served in time"))
 }
 
-/// A driver, and the ids that it is granted.
-fn driver() -> (u16, mpsc::Receiver<i32>) {
-    let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (tell, told) = mpsc::channel(100);
-    let answer = move |_: Peer, call| {
-        let tell = tell.clone();
-        async move {
-            if let SessionDriverCall::GrantResource { granted: Some(granted), .. } = call {
-                for grant in granted {
-                    let _ = tell.send(grant.id).await;
-                }
-            }
-            Answer::Reply(SessionDriverReply::GrantResource)
-        }
-    };
-    let (stop, stopped) = watch::channel(false);
-    let server = Server::new(listener, answer, Limits::default()).run::<SessionDriver>(stopped);
-    tokio::spawn(async move {
-        let _stop = stop;
-        server.await;
-    });
-    (port, told)
-}
-
 /// A name server that does not answer, as far as it concerns names that begin with `slow`.
 fn slow_names() -> (Resolver, Arc<(Mutex<bool>, Condvar)>) {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
@@ -163,12 +137,12 @@ async fn slow_names_of_sessions_delay_neither_pages_nor_other_sessions() {
         let handle = begin(&mut attacker, &format!("slow{number}"), 9).await;
         ask(&mut attacker, &handle, 1).await;
     }
-    let (port, mut told) = driver();
+    let (port, mut told, _driver) = driver(0);
     let mut healthy = peer([127, 0, 0, 2], thrift).await;
     let handle = begin(&mut healthy, "healthy", port).await;
     for id in 1..20 {
         ask(&mut healthy, &handle, id).await;
-        assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(id));
+        assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(vec![id]));
         for path in ["/metrics", "/", "/healthz"] {
             assert_eq!(page(web, path).await, "HTTP/1.1 200 OK", "{path}");
         }
@@ -323,12 +297,12 @@ async fn addresses_are_kept_as_long_as_configured() {
         });
         let (thrift, _, _stop) = start(&[("corona.cm.names.cache.ms", keep_ms)], resolver).await;
         add_node(thrift).await;
-        let (port, mut told) = driver();
+        let (port, mut told, _driver) = driver(0);
         let mut client = peer([127, 0, 0, 1], thrift).await;
         for _ in 0..3 {
             let handle = begin(&mut client, "driver", port).await;
             ask(&mut client, &handle, 1).await;
-            assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(1));
+            assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(vec![1]));
         }
         assert_eq!(asked.load(Ordering::SeqCst), expected, "{keep_ms}");
     }
@@ -398,11 +372,11 @@ async fn a_start_resumes_where_the_journal_ends() {
     let one = Serving::start(in_directory(directory.path(), &settings), Beginning::Resume).await;
     add_node(one.thrift).await;
     let mut client = peer([127, 0, 0, 1], one.thrift).await;
-    let (port, mut told) = driver();
+    let (port, mut told, _driver) = driver(0);
     let healthy = begin(&mut client, "127.0.0.1", port).await;
     for id in 1..=3 {
         ask(&mut client, &healthy, id).await;
-        assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(id));
+        assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(vec![id]));
     }
     // One is never reached, and one has ended.
     let (port, _listener) = silent_driver();
@@ -448,7 +422,8 @@ async fn a_start_resumes_where_the_journal_ends() {
     assert_eq!(two.journal().await.recovery.expect("it has resumed").image_record, 0);
     let mut client = peer([127, 0, 0, 1], two.thrift).await;
     ask(&mut client, &healthy, 4).await;
-    assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(4), "not 1 to 3 again");
+    let granted = timeout(NORMAL, told.recv()).await.expect("in time");
+    assert_eq!(granted, Some(vec![4]), "not 1 to 3 again");
     let next = begin(&mut client, "127.0.0.1", 9).await;
     let number = |handle: &str| handle.rsplit('.').next().unwrap().parse::<u32>().unwrap();
     assert!(number(&next) > number(&ended), "{next} after {ended}");

@@ -1,11 +1,11 @@
 //! Sessions that answer, hang, refuse, close early or never were there.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::*;
 use crate::clock::Clock;
@@ -13,7 +13,7 @@ use crate::commits::Commits;
 use crate::core::Core;
 use crate::journal::opening::outbox_of;
 use crate::live::Live;
-use crate::testing::reach;
+use crate::testing::{driver, reach};
 use crate::unreachable::end_unreachable;
 use crate::web::events::Events;
 use corona_config::NameSettings;
@@ -21,8 +21,7 @@ use corona_engine::{Input, Reply, testing};
 use corona_model::types::{ResourceType, SessionInfo, SessionStatus};
 use corona_net::Reserved;
 use corona_net::testing::{soon, until};
-use corona_wire::calls::{SessionDriverCall, SessionDriverReply};
-use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona_wire::server::ListenOn;
 
 /// An address where nobody listens, as long as this is held.
 fn nobody() -> Reserved {
@@ -88,27 +87,6 @@ fn is_running(core: &Core, handle: &str) -> bool {
     core.look(|engine, _| engine.session_info(handle).is_ok())
 }
 
-/// A driver that answers; notifications to it come out of the channel.
-fn driver() -> (u16, mpsc::Receiver<Vec<i32>>, watch::Sender<bool>) {
-    let listener = listen(ListenOn::Address(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (tell, told) = mpsc::channel(1000);
-    let answer = move |_peer, call| {
-        let tell = tell.clone();
-        async move {
-            let SessionDriverCall::GrantResource { granted, .. } = call else {
-                return Answer::Close;
-            };
-            let ids = granted.unwrap_or_default().iter().map(|grant| grant.id).collect();
-            let _ = tell.send(ids).await;
-            Answer::Reply(SessionDriverReply::GrantResource)
-        }
-    };
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(Server::new(listener, answer, Limits::default()).run::<SessionDriver>(stopped));
-    (port, told, stop)
-}
-
 async fn next(told: &mut mpsc::Receiver<Vec<i32>>) -> Vec<i32> {
     soon(told.recv()).await.expect("it serves")
 }
@@ -120,7 +98,7 @@ async fn calls_arrive_in_order_whatever_other_sessions_do() {
     let stuck = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = nobody();
     let absent = nobody.address().port();
-    let (port, mut told, _stop) = driver();
+    let (port, mut told, _stop) = driver(0);
     for (handle, port) in
         [("2026.1", stuck.local_addr().unwrap().port()), ("2026.2", absent), ("2026.3", port)]
     {
@@ -239,27 +217,16 @@ async fn a_call_without_an_answer_is_made_again() {
 #[tokio::test]
 async fn a_kept_connection_that_the_session_closed_is_no_failure() {
     let (core, _notifier) = core(Patience { poll_interval: LONG, retry_start: LONG, ..patience() });
-    let (port, mut told, stop) = driver();
+    let (port, mut told, stop) = driver(0);
     start(&core, "2026.1", port.into());
     ask(&core, "2026.1", 1);
     assert_eq!(next(&mut told).await, [1]);
     stop.send_replace(true);
     assert_eq!(soon(told.recv()).await, None, "the driver is gone");
     // The same port is served again; a failure would cost a pause longer than the test waits.
-    let at = ListenOn::Address(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    let (tell, mut told) = mpsc::channel(10);
-    let answer = move |_peer, _call| {
-        let tell = tell.clone();
-        async move {
-            let _ = tell.send(()).await;
-            Answer::Reply(SessionDriverReply::GrantResource)
-        }
-    };
-    let (_stop, stopped) = watch::channel(false);
-    let server = Server::new(listen(at).unwrap(), answer, Limits::default());
-    tokio::spawn(server.run::<SessionDriver>(stopped));
+    let (_, mut told, _stop) = driver(port);
     ask(&core, "2026.1", 2);
-    assert_eq!(soon(told.recv()).await, Some(()));
+    assert_eq!(next(&mut told).await, [2]);
 }
 
 #[tokio::test]
@@ -303,7 +270,7 @@ async fn call_under_way(listener: &TcpListener) -> (tokio::net::TcpStream, Vec<u
 #[tokio::test]
 async fn while_it_is_paused_nobody_is_told_anything() {
     let (core, notifier) = core(patience());
-    let (port, mut told, _stop) = driver();
+    let (port, mut told, _stop) = driver(0);
     start(&core, "2026.1", port.into());
     ask(&core, "2026.1", 1);
     assert_eq!(next(&mut told).await, [1]);
@@ -361,7 +328,7 @@ async fn a_pause_waits_for_calls_under_way_but_not_for_ever() {
 #[tokio::test]
 async fn pending_notifications_of_another_cluster_manager_are_delivered_in_order() {
     let (core, notifier) = core(patience());
-    let (port, mut told, _stop) = driver();
+    let (port, mut told, _stop) = driver(0);
     notifier.pause();
     start(&core, "2026.1", port.into());
     (1..=3).for_each(|id| ask(&core, "2026.1", id));
@@ -405,7 +372,7 @@ fn unfinished_answer() -> Vec<u8> {
 async fn an_answer_that_does_not_end_is_not_read_to_its_end() {
     let patience = Patience { max_reply_bytes: 64 << 10, timeout: LONG, ..patience() };
     let (core, notifier) = core(patience);
-    let (port, mut told, _stop) = driver();
+    let (port, mut told, _stop) = driver(0);
     let mut all = Vec::new();
     for number in 1..=8 {
         let (port, taken) = endless(unfinished_answer()).await;
@@ -442,7 +409,7 @@ async fn answers_share_the_memory_of_all_connections() {
     let reach = Reach { memory: memory.clone(), ..reach(&name_settings()) };
     let patience = Patience { max_reply_bytes: 1 << 20, timeout: LONG, ..patience() };
     let (core, _notifier) = core_with(patience, reach);
-    let (port, mut told, _stop) = driver();
+    let (port, mut told, _stop) = driver(0);
     for number in 1..=8 {
         // 100 kB that are not yet an answer, and then silence.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -407,19 +407,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn filters_choose_rows() {
-        let sessions = ["1.1", "1.2"].map(|handle| {
-            let mut session = running_session(handle);
-            session.pool = PoolName::new("g", handle.rsplit('.').next().unwrap());
-            session
-        });
-        let filter = Filter::new(&Parameters::parse(b"poolInfos=g.2"));
-        let rows = rows(active(&sessions, &KINDS, &filter)).await;
-        assert_eq!(rows.len(), 1);
-        assert_eq!(rows[0][0], "1.2");
-    }
-
-    #[tokio::test]
     async fn pools_come_with_their_sums() {
         let name = PoolName::new("g", "p");
         let pools_seen = Pools {
