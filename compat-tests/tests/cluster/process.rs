@@ -7,13 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use compat_tests::PATIENCE;
-use compat_tests::corona_program;
+use compat_tests::cluster_peers::Caller;
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
-use compat_tests::task_tracker::until;
-use corona::wire::calls::{ClusterManager, ClusterManagerCall as Call};
-use corona::wire::client::{Client, ClientOptions};
+use compat_tests::{PATIENCE, corona_program, until};
+use serde_json::{Value as Json, json};
 
 fn cluster_manager(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(corona_program());
@@ -60,6 +58,10 @@ fn wait(mut child: Child) -> Option<i32> {
 fn address(line: &str, after: &str) -> SocketAddr {
     let mut words = line.split_whitespace().skip_while(|word| *word != after);
     words.nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+fn calls(lines: &str) -> Caller {
+    Caller::open(([127, 0, 0, 1], address(lines, "thrift").port()).into())
 }
 
 #[test]
@@ -211,8 +213,8 @@ fn on_own_disk(directory: &Path, mount: &str) -> Command {
     command
 }
 
-#[tokio::test]
-async fn a_full_disk_of_the_journal_ends_the_process_with_one_line() {
+#[test]
+fn a_full_disk_of_the_journal_ends_the_process_with_one_line() {
     if !may_mount() {
         return skip(Missing::SmallDisks);
     }
@@ -223,11 +225,9 @@ async fn a_full_disk_of_the_journal_ends_the_process_with_one_line() {
         let mut log = String::new();
         stderr.read_to_string(&mut log).map(|_| log)
     });
-    let thrift = SocketAddr::from(([127, 0, 0, 1], address(&line, "thrift").port()));
-    let mut client =
-        Client::<ClusterManager>::connect(thrift, ClientOptions::default()).await.unwrap();
+    let mut calls = calls(&line);
     let mut answered = 0;
-    while client.call(&Call::GetNextSessionId).await.is_ok() {
+    while calls.try_call("getNextSessionId", &json!({})).is_some() {
         answered += 1;
         assert!(answered < 100_000, "the disk is not small");
     }
@@ -282,15 +282,13 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// Every cluster has a journal without an image for its first 32 MiB. Other harm is tested beside the journal.
-#[tokio::test]
-async fn a_journal_that_is_lost_or_damaged_is_refused_and_kept() {
+#[test]
+fn a_journal_that_is_lost_or_damaged_is_refused_and_kept() {
     let directory = tempfile::tempdir().unwrap();
     let (mut child, line) = start(&mut cluster_manager(directory.path(), &FREE_PORTS));
-    let thrift = SocketAddr::from(([127, 0, 0, 1], address(&line, "thrift").port()));
-    let mut client =
-        Client::<ClusterManager>::connect(thrift, ClientOptions::default()).await.unwrap();
+    let mut calls = calls(&line);
     for _ in 0..50 {
-        client.call(&Call::GetNextSessionId).await.unwrap();
+        calls.call("getNextSessionId", &json!({}));
     }
     let journal = directory.path().join("cm.state.journal");
     let segment = journal.join("00000000000000000001.journal");
@@ -299,10 +297,9 @@ async fn a_journal_that_is_lost_or_damaged_is_refused_and_kept() {
         let mut check = Command::new(corona_program());
         check.args(["journal", "check", "--output", "json", "--dir"]).arg(&journal);
         let report = check.output().unwrap().stdout;
-        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+        let report: Json = serde_json::from_slice(&report).unwrap();
         (report["marker_record"].as_u64() >= Some(51)).then_some(())
-    })
-    .await;
+    });
     child.kill().unwrap();
     child.wait().unwrap();
 
