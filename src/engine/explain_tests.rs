@@ -1,6 +1,7 @@
 //! Why requests wait: a situation for each row, and the engine's explanation.
 
 use super::settings::{PoolSettings, SchedulingMode, Settings};
+use super::testing;
 use super::tests::{TestEngine, cpus, pool, report, request, requests};
 use super::types::{
     ComputeSpecs, Millis, NodeReport, PoolName, ResourceRequest, ResourceType, SessionPriority,
@@ -73,11 +74,22 @@ fn locality_waits(node_ms: i64, rack_ms: i64) -> impl FnOnce(&mut Settings) {
     }
 }
 
+/// A node with so much memory left.
+fn with_memory(name: &str, host: &str, cpus: i16, memory_mb: i32) -> NodeReport {
+    let mut node = report(name, host, cpus);
+    node.free = Some(ComputeSpecs { memory_mb: Some(memory_mb), ..ComputeSpecs::default() });
+    node
+}
+
 /// A node with little memory left.
 fn poor(name: &str, cpus: i16) -> NodeReport {
-    let mut node = report(name, name, cpus);
-    node.free = Some(ComputeSpecs { memory_mb: Some(9), ..ComputeSpecs::default() });
-    node
+    with_memory(name, name, cpus, 9)
+}
+
+fn node_without_reduces(world: &mut TestEngine, name: &str) {
+    let mut without = report(name, name, 4);
+    without.apps[Reduce] = None;
+    world.try_node(without).unwrap();
 }
 
 fn reason_name(reason: &WaitReason) -> &'static str {
@@ -627,9 +639,7 @@ const SITUATIONS: &[Situation] = &[
                 easily_blacklisted(settings);
             });
             for number in 1..=5 {
-                let mut node = report(&format!("n{number}"), &format!("h{number}"), 1);
-                let memory_mb = Some(10);
-                node.free = Some(ComputeSpecs { memory_mb, ..ComputeSpecs::default() });
+                let node = with_memory(&format!("n{number}"), &format!("h{number}"), 1, 10);
                 world.try_node(node).unwrap();
             }
             world.session(EARLIER, "g.p", vec![request(1, Map, &["h3"]), request(2, Map, &["h4"])]);
@@ -734,9 +744,7 @@ const SITUATIONS: &[Situation] = &[
                 easily_blacklisted(settings);
             });
             for number in 1..=4 {
-                let mut node = report(&format!("n{number}"), &format!("h{number}"), 1);
-                let memory_mb = Some(10);
-                node.free = Some(ComputeSpecs { memory_mb, ..ComputeSpecs::default() });
+                let node = with_memory(&format!("n{number}"), &format!("h{number}"), 1, 10);
                 world.try_node(node).unwrap();
             }
             blacklist(&mut world, 1);
@@ -759,9 +767,7 @@ const SITUATIONS: &[Situation] = &[
         || {
             let mut world = TestEngine::new(|_| {});
             for name in ["n1", "n2"] {
-                let mut without = report(name, name, 4);
-                without.apps[Reduce] = None;
-                world.try_node(without).unwrap();
+                node_without_reduces(&mut world, name);
             }
             world.session(SESSION, "g.p", requests(1..=1, Reduce));
             world
@@ -772,9 +778,7 @@ const SITUATIONS: &[Situation] = &[
         "the only node does not serve the type",
         || {
             let mut world = TestEngine::new(|_| {});
-            let mut without = report("n1", "h1", 4);
-            without.apps[Reduce] = None;
-            world.try_node(without).unwrap();
+            node_without_reduces(&mut world, "n1");
             world.session(SESSION, "g.p", requests(1..=1, Reduce));
             world
         },
@@ -932,8 +936,7 @@ const SITUATIONS: &[Situation] = &[
         || {
             let mut world = nodes(&[3], |_| {});
             world.start(SESSION, "g.p");
-            let (handle, requests) = (SESSION.into(), requests(1..=2, Map));
-            world.apply(Input::RequestResources { handle, requests, racks: Vec::new() }).unwrap();
+            world.apply(testing::ask(SESSION, requests(1..=2, Map))).unwrap();
             world
         },
         &[(2, "next pass", "a slot is free, and this session is considered next")],
@@ -946,9 +949,7 @@ const SITUATIONS: &[Situation] = &[
             world.now += 1;
             world.start(SESSION, "g.p");
             for handle in ["2026.2", SESSION] {
-                let (handle, requests) = (handle.into(), requests(1..=2, Map));
-                let input = Input::RequestResources { handle, requests, racks: Vec::new() };
-                world.apply(input).unwrap();
+                world.apply(testing::ask(handle, requests(1..=2, Map))).unwrap();
             }
             world
         },

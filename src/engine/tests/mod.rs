@@ -113,8 +113,7 @@ impl TestEngine {
         handle: &str,
         requests: Vec<ResourceRequest>,
     ) -> Result<Reply, Refusal> {
-        let handle = handle.into();
-        self.run(Input::RequestResources { handle, requests, racks: Vec::new() })
+        self.run(testing::ask(handle, requests))
     }
 
     /// Starts a session that makes these requests.
@@ -1040,9 +1039,7 @@ fn a_pass_does_a_bounded_amount_of_work() {
     let mut world = TestEngine::new(|settings| settings.scheduling.grants_per_pass = 10);
     world.node("n1", "h1", 25);
     world.start("2026.1", "g.p");
-    let handle = "2026.1".into();
-    let wishes = requests(1..=25, Map);
-    world.apply(Input::RequestResources { handle, requests: wishes, racks: vec![] }).unwrap();
+    world.apply(testing::ask("2026.1", requests(1..=25, Map))).unwrap();
     for expected in [10, 20, 25] {
         assert!(world.engine.wants_pass());
         world.apply(Input::Pass).unwrap();

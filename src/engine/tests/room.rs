@@ -32,6 +32,13 @@ fn filled(nodes: &[i32], change: impl FnOnce(&mut Settings)) -> TestEngine {
     world
 }
 
+/// What 2026.1 and 2026.2 hold a minute after the second, in g.p, has made these requests.
+fn held_after_a_minute(mut world: TestEngine, requests: Vec<ResourceRequest>) -> Vec<i64> {
+    world.session("2026.2", "g.p", requests);
+    world.wait(60_000);
+    world.held(2)
+}
+
 fn revoked(world: &mut TestEngine, handle: &str) -> Vec<i32> {
     let told = world.told(handle).into_iter();
     told.filter_map(|told| if let Revoked(ids) = told { Some(ids) } else { None })
@@ -72,39 +79,27 @@ fn no_grant_is_taken_back_that_is_not_needed() {
 #[test]
 fn nobody_is_left_with_a_smaller_share_than_the_preempting_queue() {
     // Each has half of what it asks for: the share of the first after it gives is that of the second.
-    let mut world = filled(&[500, 500], |_| {});
-    world.session("2026.2", "g.p", taking(1..=9, 1, 500));
-    world.wait(60_000);
-    assert_eq!(world.held(2), [2, 2]);
+    let world = filled(&[500, 500], |_| {});
+    assert_eq!(held_after_a_minute(world, taking(1..=9, 1, 500)), [2, 2]);
     // One grant is all that the first has.
-    let mut world = filled(&[900], |_| {});
-    world.session("2026.2", "g.p", taking(1..=9, 1, 500));
-    world.wait(60_000);
-    assert_eq!(world.held(2), [1, 0]);
+    let world = filled(&[900], |_| {});
+    assert_eq!(held_after_a_minute(world, taking(1..=9, 1, 500)), [1, 0]);
 }
 
 #[test]
 fn weights_and_minima_count() {
-    let mut world = filled(&[100, 100], |settings| pool(settings, "g.p", |it| it.weight = 3.0));
-    world.session("2026.2", "g.p", taking(1..=20, 1, 100));
-    world.wait(60_000);
-    assert_eq!(world.held(2), [5, 15]);
-
-    let minima = |settings: &mut Settings| {
+    let held = |rule: fn(&mut Settings)| {
+        held_after_a_minute(filled(&[100, 100], rule), taking(1..=20, 1, 100))
+    };
+    assert_eq!(held(|settings| pool(settings, "g.p", |it| it.weight = 3.0)), [5, 15]);
+    let minima = held(|settings| {
         settings.scheduling.starving_time_for_share_ms = i64::MAX / 4;
         pool(settings, "g.p", |it| it.minimum[Map] = 14);
         pool(settings, "g.v", |it| it.minimum[Map] = 4);
-    };
-    let mut world = filled(&[100, 100], minima);
-    world.session("2026.2", "g.p", taking(1..=20, 1, 100));
-    world.wait(60_000);
-    assert_eq!(world.holds("2026.2", Map), 14, "its minimum, and no more");
-
-    let mut world =
-        filled(&[100, 100], |settings| pool(settings, "g.v", |it| it.minimum[Map] = 15));
-    world.session("2026.2", "g.p", taking(1..=20, 1, 100));
-    world.wait(60_000);
-    assert_eq!(world.holds("2026.1", Map), 15, "never below a minimum");
+    });
+    assert_eq!(minima[1], 14, "its minimum, and no more");
+    let minimum = held(|settings| pool(settings, "g.v", |it| it.minimum[Map] = 15));
+    assert_eq!(minimum[0], 15, "never below a minimum");
 }
 
 #[test]
@@ -113,9 +108,7 @@ fn a_pool_that_lacks_little_takes_nothing() {
     for (ratio, expected) in [(0.6, 8), (0.7, 10)] {
         let mut world = filled(&[100, 100], |it| it.scheduling.share_starving_ratio = ratio);
         world.release("2026.1", &[1, 2, 3, 4, 5, 6, 7, 8]);
-        world.session("2026.2", "g.p", taking(1..=20, 1, 100));
-        world.wait(60_000);
-        assert_eq!(world.holds("2026.2", Map), expected, "{ratio}");
+        assert_eq!(held_after_a_minute(world, taking(1..=20, 1, 100))[1], expected, "{ratio}");
     }
 }
 
@@ -240,22 +233,19 @@ fn two_pools_of_a_group_do_not_exceed_its_maximum() {
 
 #[test]
 fn pools_of_a_full_group_share_it() {
-    let mut world = filled(&[100], |settings| at_most(settings, "g", 10));
-    world.session("2026.2", "g.p", taking(1..=10, 1, 100));
-    world.wait(60_000);
-    assert_eq!(world.held(2), [5, 5]);
+    let world = filled(&[100], |settings| at_most(settings, "g", 10));
+    assert_eq!(held_after_a_minute(world, taking(1..=10, 1, 100)), [5, 5]);
 }
 
 #[test]
 fn pools_of_no_weight_do_not_take_from_each_other_without_end() {
-    let mut world = filled(&[100], |settings| {
+    let world = filled(&[100], |settings| {
         for name in ["g.v", "g.p"] {
             pool(settings, name, |it| it.weight = 0.0);
         }
     });
-    world.session("2026.2", "g.p", taking(1..=1, 1, 1_000));
-    world.wait(60_000);
-    assert_eq!(world.holds("2026.1", Map), 10, "it would hold all of the cluster");
+    let held = held_after_a_minute(world, taking(1..=1, 1, 1_000));
+    assert_eq!(held[0], 10, "it would hold all of the cluster");
 }
 
 #[test]

@@ -77,12 +77,7 @@ fn ended_sessions_are_seen_once_while_more_end() {
 fn a_grant_tells_when_its_request_came() {
     let mut world = TestEngine::new(|_| {});
     world.start("2026.1", "g.p");
-    let request = Input::RequestResources {
-        handle: "2026.1".into(),
-        requests: requests(7..=7, Map),
-        racks: Vec::new(),
-    };
-    world.apply(request).unwrap();
+    world.apply(testing::ask("2026.1", requests(7..=7, Map))).unwrap();
     let asked = Asked { at: Millis(world.now), input: world.engine.inputs() };
     world.wait(500);
     let node = Input::HeartbeatNode { report: report("n1", "h1", 1), rack: None };
