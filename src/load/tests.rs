@@ -53,6 +53,8 @@ enum Wrong {
     DropsSessions,
     /// Asks a node to restart.
     Restarts,
+    /// Closes the connection instead of each tenth reply about requests.
+    Closes,
 }
 
 /// A cluster manager without a scheduler: each request is granted at once.
@@ -60,6 +62,7 @@ struct Small {
     wrong: Wrong,
     state: Mutex<ManagerState>,
     handles: AtomicU64,
+    calls: AtomicU64,
 }
 
 #[derive(Default)]
@@ -77,7 +80,8 @@ struct TestSession {
 
 impl Small {
     fn start(wrong: Wrong) -> (SocketAddr, watch::Sender<bool>) {
-        let small = Small { wrong, state: Mutex::default(), handles: AtomicU64::new(0) };
+        let (handles, calls) = (AtomicU64::new(0), AtomicU64::new(0));
+        let small = Small { wrong, state: Mutex::default(), handles, calls };
         let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
         let server = Server::new(listener, small, Limits::default());
         let address = server.local_addr().unwrap();
@@ -168,6 +172,14 @@ impl Small {
 
 impl Handler<ClusterManager> for Small {
     async fn call(&self, _peer: Peer, call: Call) -> Answer<Reply> {
+        let is_about_requests =
+            matches!(call, Call::RequestResource { .. } | Call::ReleaseResource { .. });
+        if self.wrong == Wrong::Closes
+            && is_about_requests
+            && self.calls.fetch_add(1, Ordering::Relaxed) % 10 == 9
+        {
+            return Answer::Close;
+        }
         Answer::Reply(match call {
             Call::NodeHeartbeat { node: Some(node) } => {
                 Reply::NodeHeartbeat(wire::NodeHeartbeatResponse::new(self.heartbeat(node), None))
@@ -264,6 +276,17 @@ async fn a_cluster_manager_that_does_right_has_no_errors_and_all_figures() {
     assert!(maps.abs_diff(granted.unwrap().count) <= 100, "{maps} {granted:?}");
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+}
+
+#[tokio::test]
+async fn calls_are_repeated_after_a_lost_connection_if_the_plan_expects_that() {
+    let (manager, _stop) = Small::start(Wrong::Closes);
+    let plan =
+        Plan { reconnect: Duration::from_secs(60), ..plan(manager, vec![one_by_one(Some(1))]) };
+    let report = run(plan, &Progress::default(), pending()).await.expect("the run begins");
+    assert_eq!(report.errors, []);
+    let repeated = report.counts.get("calls repeated after a lost connection");
+    assert!(repeated.is_some_and(|count| *count > 0), "{:?}", report.counts);
 }
 
 #[tokio::test]

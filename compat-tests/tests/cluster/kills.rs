@@ -10,12 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub(super) use compat_tests::PATIENCE;
-use compat_tests::serving::{fetch, free_address, page, serve};
+use compat_tests::serving::{fetch, free_address, serve};
 use compat_tests::start;
 use corona::conformance::launch::{Launch, LaunchedManager};
-use corona::load::{
-    self, Connections, Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan, Progress,
-};
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, SessionDriver,
     SessionDriverCall, SessionDriverReply,
@@ -291,88 +288,6 @@ pub(super) async fn started(launch: Launch) -> LaunchedManager {
 
 fn kills() -> u64 {
     std::env::var("CORONA_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5)
-}
-
-/// Sessions of the load generator that hold slots, request and release all the time.
-fn load_on(manager: SocketAddr) -> Plan {
-    let job = Job {
-        maps: 200,
-        reduces: 0,
-        hosts: 3,
-        placement: Placement::Scattered,
-        hold: Duration::from_millis(20),
-        request_batch: 50,
-        release_batch: 5,
-        pause: Duration::ZERO,
-    };
-    let crowd = |name, sessions, jobs_per_session| Crowd {
-        name,
-        sessions,
-        job: job.clone(),
-        jobs_per_session,
-        driver: Driver::Prompt,
-    };
-    Plan {
-        scenario: "kills",
-        manager,
-        warm_up: Duration::ZERO,
-        // It is stopped after the last kill.
-        duration: Duration::from_secs(3_600),
-        nodes: Nodes {
-            count: 40,
-            cpus: 1,
-            map_slots: SLOTS as u32,
-            connections: 4,
-            heartbeats: Heartbeats::Every(Duration::from_millis(200)),
-        },
-        crowds: vec![crowd("long", 6, None), crowd("short", 4, Some(1))],
-        late_crowds: vec![],
-        connections: Connections::None,
-        threads: 1,
-        reconnect: PATIENCE,
-        process_id: None,
-    }
-}
-
-/// The load generator checks every grant and, at the end, what the cluster manager counts.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_load_generator_finds_nothing_wrong_when_the_process_is_killed() {
-    let directory = tempfile::tempdir().unwrap();
-    let port = free_address().port();
-    let mut running = started(launch(directory.path(), port)).await;
-    let manager = running.thrift();
-    let (stop, stopped) = tokio::sync::oneshot::channel();
-    // It stays on one thread.
-    let load = tokio::task::spawn_blocking(move || {
-        let stop = async { drop(stopped.await) };
-        let progress = Progress::default();
-        tokio::runtime::Handle::current().block_on(load::run(load_on(manager), &progress, stop))
-    });
-    for kill in 0..kills() {
-        // At another place of the work each time; some jobs take a part of a second.
-        let before = grants_of(&running);
-        let deadline = Instant::now() + PATIENCE;
-        while grants_of(&running) < before + 300 + 37 * (kill % 7) {
-            assert!(Instant::now() < deadline, "no grants any more: {}", running.log());
-            assert!(!load.is_finished(), "the load has ended");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        running.stop();
-        running = started(launch(directory.path(), port)).await;
-    }
-    stop.send(()).unwrap();
-    let report = load.await.unwrap().expect("the load began");
-    assert_eq!(report.errors, [], "{}", running.log());
-    let repeated = report.counts.get("calls repeated after a lost connection");
-    assert!(repeated.is_some(), "{:?}", report.counts);
-}
-
-/// Grants that this process has made.
-fn grants_of(running: &LaunchedManager) -> u64 {
-    let metrics = page(running, "/metrics");
-    let line =
-        metrics.lines().find_map(|line| line.strip_prefix("corona_grants_total{type=\"MAP\"} "));
-    line.expect("the metric").parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
