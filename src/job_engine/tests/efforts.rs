@@ -3,7 +3,7 @@
 use corona_mapreduce::{Counters, PerKind};
 
 use super::*;
-use TaskState::{Failed, Killed, Running, Succeeded};
+use TaskState::{Failed, Killed, Succeeded};
 
 /// A report of an attempt that began and ended at these times.
 fn ended(attempt: &str, state: TaskState, start: i64, finish: i64) -> TaskStatus {
@@ -66,18 +66,7 @@ fn a_retry_is_not_speculative_and_its_time_counts_by_its_outcome() {
 #[test]
 fn an_attempt_beside_a_running_one_is_speculative_and_one_of_them_is_wasted() {
     for (wins, wasted_ms) in [(true, 0), (false, 30)] {
-        let mut world = world(4, 0);
-        world.set_up("m5.0");
-        for (id, node) in [(2, "b"), (3, "c"), (4, "d")] {
-            world.grant(id, node);
-        }
-        world.after(60_000);
-        for (attempt, node, progress) in
-            [("m0.0", "a", 0.5), ("m1.0", "b", 0.5), ("m2.0", "c", 0.5), ("m3.0", "d", 0.1)]
-        {
-            let report = TaskStatus { progress, ..TaskStatus::new(key(attempt), Running) };
-            world.heartbeat(node, vec![report]);
-        }
+        let mut world = super::slow::one_is_slow(0.1);
         world.tick();
         assert_eq!(world.grant(5, "a"), ["launch m3.1 on a with 5"]);
         let start = world.now.0;

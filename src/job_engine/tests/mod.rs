@@ -18,8 +18,8 @@ mod traps;
 use std::sync::Arc;
 
 use corona_mapreduce::{
-    AttemptKey, EventStatus, HistoryRecord, JobSettings, RecordRange, ReduceProgress, Split,
-    TaskKey, TaskKind, TaskState, TaskStatus,
+    AttemptKey, HistoryRecord, JobSettings, RecordRange, ReduceProgress, Split, TaskKey, TaskKind,
+    TaskState, TaskStatus,
 };
 use corona_model::types::Millis;
 
@@ -235,9 +235,4 @@ pub(super) fn fetch_failure(reduce: &str, map: &str) -> TaskStatus {
 pub(super) fn failure_at(attempt: &str, start: i64, length: i64) -> TaskStatus {
     let next_records = RecordRange { start, length };
     TaskStatus { next_records, ..TaskStatus::new(key(attempt), TaskState::Failed) }
-}
-
-#[test]
-fn events_have_the_statuses_of_the_wire() {
-    assert_eq!(EventStatus::TipFailed.name(), "TIPFAILED");
 }

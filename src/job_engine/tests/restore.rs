@@ -2,7 +2,7 @@
 
 use super::*;
 use TaskState::{CommitPending, Failed, FailedUnclean, Killed, Running, Succeeded};
-use corona_mapreduce::JobState;
+use corona_mapreduce::{EventStatus, JobState};
 
 /// What an earlier job tracker left, in the form of a script: `launch m0.0 a`, `m0.0 SUCCEEDED a`,
 /// `tracker a`, `timeout a`, one each 10 ms from 100 on.

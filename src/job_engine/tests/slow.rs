@@ -4,7 +4,7 @@ use super::*;
 use TaskState::{CommitPending, Killed, KilledUnclean, Running, Succeeded};
 
 /// Four maps, of which each but the last one is half done after a minute.
-fn one_is_slow(progress: f32) -> TestJob {
+pub(super) fn one_is_slow(progress: f32) -> TestJob {
     let mut world = world(4, 0);
     world.set_up("m5.0");
     for (id, node) in [(2, "b"), (3, "c"), (4, "d")] {
