@@ -703,22 +703,6 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_whose_handling_panics_fails() {
-        let notes = Notes::default();
-        let (job, _stop) = start(&notes, None);
-        job.apply(grant(1)).await.unwrap();
-        let looked = job.look(|_| panic!("a test")).await;
-        assert_eq!(looked, Err(AskError::Gone));
-        let mut progress = job.watch();
-        let ended = progress.wait_for(|progress| progress.finished_at.is_some()).await.unwrap();
-        assert_eq!((ended.state, ended.live), (JobState::Failed, PerKind::default()));
-        let notes = notes.all();
-        assert_eq!(notes[..3], ["request 1", "launch 2", "KillJob"]);
-        assert!(notes[3].starts_with("lost Failed: a bug in the job tracker"), "{notes:?}");
-        assert!(notes[3].contains("panic: a test"), "{notes:?}");
-    }
-
-    #[tokio::test]
     async fn a_job_is_left_to_the_next_process_when_the_program_stops() {
         let notes = Notes::default();
         let (job, stop) = start(&notes, None);

@@ -492,6 +492,7 @@ pub(super) mod tests {
     use corona_journal::testing::Faults;
     use proptest::prelude::*;
 
+    use super::super::job::tests::report;
     use super::super::submission::tests::submission;
     use super::*;
     use corona_job_engine::parent::{Remote, SavedUpdate};
@@ -535,13 +536,8 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (base, journals) = (base(3, "1"), journals(1 << 20));
         let mut engine = JobEngine::new(base.spec.clone());
-        let slot = GrantedSlot {
-            id: RequestId(1),
-            node: "tracker_a:1".into(),
-            host: "a".into(),
-            address: "a:2".into(),
-        };
-        let inputs = [JobInput::Submitted, JobInput::Granted { slots: vec![slot] }, JobInput::Tick];
+        let inputs =
+            [JobInput::Submitted, JobInput::Granted { slots: vec![slot(1)] }, JobInput::Tick];
         {
             let log = Log::begin(&dir.path().join("journal"), &journals, &base).unwrap();
             let mut last = 0;
@@ -613,24 +609,8 @@ pub(super) mod tests {
     fn image() -> Vec<u8> {
         let base = base(2, "1");
         let mut engine = JobEngine::new(base.spec);
-        let slot = GrantedSlot {
-            id: RequestId(1),
-            node: "tracker_a:1".into(),
-            host: "a".into(),
-            address: "a:2".into(),
-        };
-        let setup = corona_mapreduce::TaskKey { kind: corona_mapreduce::TaskKind::Map, number: 3 };
-        let report = corona_mapreduce::TaskStatus::new(
-            setup.attempt(0),
-            corona_mapreduce::TaskState::Running,
-        );
-        let heard = JobInput::Heartbeat {
-            node: "tracker_a:1".into(),
-            host: "a".into(),
-            http_port: 50060,
-            reports: vec![report],
-        };
-        for input in [JobInput::Submitted, JobInput::Granted { slots: vec![slot] }, heard] {
+        let heard = report(3, corona_mapreduce::TaskState::Running);
+        for input in [JobInput::Submitted, JobInput::Granted { slots: vec![slot(1)] }, heard] {
             engine.apply(Millis(1_790_000_000_000), input).reply.unwrap();
         }
         let facts = Facts { description: base.description, session: base.session };
@@ -765,6 +745,7 @@ pub(super) mod tests {
         ] {
             assert_eq!(read_image(bytes).unwrap_err().to_string(), why);
         }
+        assert!(read_image(&[IMAGE_FORM, 1, 2]).is_err());
     }
 
     #[tokio::test]
@@ -805,13 +786,6 @@ pub(super) mod tests {
         assert_eq!((saved, session), (vec![&[1_u8, 2, 3][..]], "202611210043.2"));
         let lost = parent.apply(Millis(1_790_000_001_000), ParentInput::Unreachable { attempt: 0 });
         assert!(lost.reply.is_ok() && parent.lost() == 1, "{lost:?}");
-    }
-
-    #[test]
-    fn images_of_other_forms_are_refused_by_name() {
-        assert!(read_image(&[9, 1, 2]).unwrap_err().to_string().contains("form 9"));
-        assert!(read_image(&[]).is_err());
-        assert!(read_image(&[IMAGE_FORM, 1, 2]).is_err());
     }
 
     /// A run of a job in which the service ends and starts again.

@@ -446,35 +446,6 @@ mod tests {
         assert_eq!(order, [id(3), id(1), id(2)]);
     }
 
-    #[tokio::test]
-    async fn a_job_that_waits_can_be_killed_and_nothing_is_left_of_it() {
-        let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await;
-        take_the_place(&shared);
-        for number in [1, 2] {
-            submit(&shared, number, "NORMAL").await.unwrap();
-        }
-        let serving = tokio::spawn(shared.clone().serve_waiting());
-        shared.store.kill_waiting(&id(1)).await;
-        let killed = (JobState::Killed, "killed before it began; it has no history".to_owned());
-        assert_eq!(state(&shared, 1), Some(killed.clone()));
-        let (data, staged) = (shared.data_dir(id(1).as_str()), shared.job_dir(id(1).as_str()));
-        let staged = shared.files.resolve(&staged).unwrap().1;
-        until("the end of its directories", || {
-            !data.exists() && !Path::new(staged.path()).exists()
-        })
-        .await;
-        assert_eq!(state(&shared, 2).unwrap().0, JobState::Prep, "the other one waits");
-        serving.abort();
-        // It lets go of the directory.
-        let _ = serving.await;
-        until("the end of all that uses the directory", || Arc::strong_count(&shared) == 1).await;
-        drop(shared);
-        let shared = service(root.path()).await;
-        assert_eq!(state(&shared, 1), Some(killed));
-        assert_eq!(state(&shared, 2).unwrap().0, JobState::Prep);
-    }
-
     /// The cluster manager of these tests does not answer.
     #[tokio::test]
     async fn a_job_that_cannot_begin_says_why_and_can_be_killed() {
@@ -499,21 +470,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_whose_files_are_damaged_while_it_waits_fails_with_the_reason() {
-        let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await;
-        take_the_place(&shared);
-        submit(&shared, 1, "NORMAL").await.unwrap();
-        fs::write(shared.data_dir(id(1).as_str()).join("job.split"), "no splits").unwrap();
-        let serving = tokio::spawn(shared.clone().serve_waiting());
-        shared.store.give_up(&id(99));
-        until("the end of the job", || state(&shared, 1).unwrap().0 == JobState::Failed).await;
-        let (_, note) = state(&shared, 1).unwrap();
-        assert!(note.contains("the split file cannot be used"), "{note}");
-        until("a free place", || shared.store.running() == 0).await;
-        serving.abort();
+        for (bytes, reason) in [(Some("no splits"), "the split file cannot be used"), (None, "")] {
+            let root = tempfile::tempdir().unwrap();
+            let shared = service(root.path()).await;
+            take_the_place(&shared);
+            submit(&shared, 1, "NORMAL").await.unwrap();
+            let splits = shared.data_dir(id(1).as_str()).join("job.split");
+            match bytes {
+                Some(bytes) => fs::write(splits, bytes).unwrap(),
+                None => fs::remove_file(splits).unwrap(),
+            }
+            let serving = tokio::spawn(shared.clone().serve_waiting());
+            shared.store.give_up(&id(99));
+            until("the end of the job", || state(&shared, 1).unwrap().0 == JobState::Failed).await;
+            let (_, note) = state(&shared, 1).unwrap();
+            assert!(note.contains(reason), "{note}");
+            until("a free place", || shared.store.running() == 0).await;
+            serving.abort();
+        }
     }
 
-    /// Otherwise a restart would list it as a job whose journal is lost.
     /// The file that says that a job waits may be there although it has begun: then its journal counts.
     #[tokio::test]
     async fn a_journal_that_cannot_be_read_is_not_taken_for_that_of_a_job_that_waits() {
@@ -534,22 +510,7 @@ mod tests {
         assert!(segment.exists(), "it is evidence");
     }
 
-    #[tokio::test]
-    async fn a_job_whose_file_is_gone_fails_instead_of_waiting() {
-        let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await;
-        take_the_place(&shared);
-        submit(&shared, 1, "NORMAL").await.unwrap();
-        fs::remove_file(shared.data_dir(id(1).as_str()).join("job.split")).unwrap();
-        let serving = tokio::spawn(shared.clone().serve_waiting());
-        shared.store.give_up(&id(99));
-        until("the end of the job", || {
-            state(&shared, 1).is_some_and(|(state, _)| state == JobState::Failed)
-        })
-        .await;
-        serving.abort();
-    }
-
+    /// Otherwise a restart would list it as a job whose journal is lost.
     #[tokio::test]
     async fn a_refused_job_has_no_directory_any_more_when_its_note_goes() {
         let root = tempfile::tempdir().unwrap();

@@ -1091,13 +1091,14 @@ mod tests {
         until("the end of the job", || matches!(known(), KnownJob::Retired(_))).await;
         let status = known().status().unwrap();
         assert_eq!(answers::state_of(status.run_state), Some(JobState::Failed));
-        assert!(status.scheduling_info.contains("a bug in the job tracker"), "{status:?}");
+        let why = "a bug in the job tracker ended the job (panic: a test)";
+        assert!(status.scheduling_info.contains(why), "{status:?}");
         assert_eq!(shared.store.running(), 0);
         let directory = shared.data_dir(id.as_str());
         until("the end of its directory", || !directory.exists()).await;
         let kept = shared.finished.load();
-        let kept: Vec<JobState> = kept.iter().map(|kept| kept.job.progress.state).collect();
-        assert_eq!(kept, [JobState::Failed]);
+        let ends = kept.iter().map(|kept| (kept.job.progress.state, kept.job.progress.live));
+        assert_eq!(ends.collect::<Vec<_>>(), [(JobState::Failed, PerKind::default())]);
     }
 
     #[tokio::test]
@@ -1131,16 +1132,19 @@ mod tests {
         job.apply(report(2, TaskState::Running)).await.unwrap();
         let launched = hears.recv().await.unwrap();
         assert!(matches!(launched[0].action, wire::Action::Launch(_)), "{launched:?}");
-        job.look(|_| panic!("a test")).await.unwrap_err();
+        let looked = job.look(|_| panic!("a test")).await;
+        assert_eq!(looked, Err(AskError::Gone));
         has_failed(&shared, &id).await;
         let sent = hears.recv().await.unwrap();
         assert!(matches!(sent[0].action, wire::Action::KillJob(_)), "{sent:?}");
     }
 
-    /// A job that a remote job tracker is to run, with the journal that `log` begins in a directory.
+    /// A job submitted at this time that a remote job tracker is to run, with the journal that `log` begins in a
+    /// directory.
     async fn on_a_node(
         shared: &ServiceContext,
         root: &Path,
+        submitted: Millis,
         log: impl FnOnce(&Path, &Base) -> Log,
     ) -> RemoteJob {
         let to_node = [("mapred.coronajobtracker.forceremote", "true")];
@@ -1148,8 +1152,9 @@ mod tests {
         let settings = ParentSettings::of(&submission.conf, 1, 1, 1 << 20).unwrap();
         let log = log(&shared.data_dir(submission.description.id.as_str()).join(JOURNAL), &base);
         log.hand_over(&settings).unwrap();
-        let parent = Parent::new(settings);
-        let parts = shared.remote_parts(submission.description, parent, log, driver, events, None);
+        let (description, parent) = (submission.description, Parent::new(settings));
+        let mut parts = shared.remote_parts(description, parent, log, driver, events, None);
+        parts.submitted = submitted;
         let job = RemoteJob::start(parts, ParentInput::Submitted);
         shared.store.begin_remote(job.clone());
         job
@@ -1160,7 +1165,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let shared = service(root.path()).await.shared;
         let begin = |at: &Path, base: &Base| Log::begin(at, &shared.journals, base).unwrap();
-        let job = on_a_node(&shared, root.path(), begin).await;
+        let job = on_a_node(&shared, root.path(), clock::now(), begin).await;
         job.panic().await;
         has_failed(&shared, &job.description().id).await;
     }
@@ -1187,7 +1192,7 @@ mod tests {
         // Its cluster manager does not answer.
         let shared = service(root.path()).await.shared;
         let begin = |at: &Path, base: &Base| Log::begin(at, &shared.journals, base).unwrap();
-        let job = on_a_node(&shared, root.path(), begin).await;
+        let job = on_a_node(&shared, root.path(), clock::now(), begin).await;
         let session: Arc<str> = "202611210043.77".into();
         let _node = begun_on_a_node(&job, session.clone()).await;
         job.ends(0).await;
@@ -1201,27 +1206,19 @@ mod tests {
     async fn a_job_on_a_node_that_has_waited_keeps_its_time_and_says_that_it_has_no_history() {
         let root = tempfile::tempdir().unwrap();
         let shared = service(root.path()).await.shared;
-        let to_node = [("mapred.coronajobtracker.forceremote", "true")];
-        let (submission, base, driver, events) = prepared(&shared, root.path(), &to_node).await;
-        let settings = ParentSettings::of(&submission.conf, 1, 1, 1 << 20).unwrap();
-        let directory = shared.data_dir(submission.description.id.as_str()).join(JOURNAL);
-        let log = Log::begin(&directory, &shared.journals, &base).unwrap();
-        log.hand_over(&settings).unwrap();
-        let (id, parent) = (submission.description.id.clone(), Parent::new(settings));
-        let mut parts =
-            shared.remote_parts(submission.description, parent, log, driver, events, None);
         let submitted = Millis(clock::now().0 - 3_600_000);
-        parts.submitted = submitted;
-        let job = RemoteJob::start(parts, ParentInput::Submitted);
-        shared.store.begin_remote(job.clone());
+        let begin = |at: &Path, base: &Base| Log::begin(at, &shared.journals, base).unwrap();
+        let job = on_a_node(&shared, root.path(), submitted, begin).await;
+        let id = &job.description().id;
         let _node = begun_on_a_node(&job, "202611210043.77".into()).await;
         assert_eq!(job.progress().submitted, submitted);
+        let directory = shared.data_dir(id.as_str()).join(JOURNAL);
         let Opened::Job(_, replayed) = Log::open(&directory, &shared.journals).unwrap() else {
             panic!("its journal")
         };
         assert_eq!(replayed.parent.unwrap().submitted(), Some(submitted), "after a restart");
 
-        let mut status = shared.store.get(&id).unwrap().status().unwrap();
+        let mut status = shared.store.get(id).unwrap().status().unwrap();
         status.scheduling_info = "without a history: a full disk".into();
         job.stands(0, status).await;
         job.ends(0).await;
@@ -1246,7 +1243,7 @@ mod tests {
             broken = Some(breaks);
             log
         };
-        let job = on_a_node(&shared, root.path(), breaks).await;
+        let job = on_a_node(&shared, root.path(), clock::now(), breaks).await;
         job.apply(ParentInput::Tick).await.unwrap().unwrap();
         let directory = shared.data_dir(job.description().id.as_str()).join(JOURNAL);
         assert!(directory.exists());

@@ -110,8 +110,19 @@ fn all_end(files: u32, number: &str, count: usize) {
         );
         let mut client = world.client("alice");
         client.kill_job(last.clone()).await.unwrap();
-        let status = client.get_job_status(last.clone()).await.unwrap().unwrap();
-        assert_eq!(status.run_state, KILLED, "{status:?}");
+        for directory in ["jt/jobs", "system"] {
+            let directory = world.root.path().join(directory).join(&name);
+            until("the end of its files", || (!directory.exists()).then_some(())).await;
+        }
+        for is_again in [false, true] {
+            if is_again {
+                restart(&mut world);
+                client = world.client("alice");
+            }
+            let status = client.get_job_status(last.clone()).await.unwrap().unwrap();
+            let ended = (status.run_state, &*status.scheduling_info);
+            assert_eq!(ended, (KILLED, "killed before it began; it has no history"));
+        }
         for job in &jobs[..count - 1] {
             world.notes(job).let_go(&job.map(0).to_string()).unwrap();
         }
