@@ -380,24 +380,6 @@ async fn a_silent_job_tracker_delays_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nested_arrays_in_a_call_end_nothing() {
-    let root = tempfile::tempdir().unwrap();
-    let mut proxy = Proxy::start(root.path(), &[]);
-    let address = InetAddress { host: "127.0.0.1".into(), port: proxy.rpc.port() };
-    let user = User { name: "alice".into(), groups: vec![] };
-    let mut tracker = CoronaJobAggregatorClient::new(address, ClientOptions::new(user));
-    let report = || Counters { groups: vec![] };
-    tracker.report_job_error_counters(report()).await.unwrap();
-    let protocol = "org.apache.hadoop.mapred.CoronaJobAggregator";
-    compat_tests::nested::send_call(&proxy.rpc.to_string(), protocol).await;
-    tracker.report_job_error_counters(report()).await.unwrap();
-    assert!(proxy.child.try_wait().unwrap().is_none());
-    let (_, _, metrics) = proxy.get("/metrics").await;
-    let line = "corona_proxy_job_tracker_error_reports_total 2";
-    assert!(metrics.lines().any(|own| own == line), "{metrics}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn reports_of_job_trackers_become_metrics() {
     let root = tempfile::tempdir().unwrap();
     let proxy = Proxy::start(root.path(), &[]);
