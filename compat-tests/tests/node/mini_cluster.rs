@@ -124,13 +124,24 @@ impl MiniCluster {
         until("another process", || (self.pid(daemon) != before).then_some(()));
     }
 
-    /// Runs a tool, which succeeds; returns what it prints.
-    pub(super) fn tool(&self, arguments: &[&str]) -> String {
+    /// Runs a tool.
+    pub(super) fn output(&self, arguments: &[&str]) -> Output {
         let mut command = corona();
         command.args(arguments).args(["--conf-dir", "cluster/conf"]);
-        let output = command.current_dir(self.root.path()).output().unwrap();
+        command.current_dir(self.root.path()).output().unwrap()
+    }
+
+    /// Runs a tool, which succeeds; returns what it prints.
+    pub(super) fn tool(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a tool prints as JSON, if it succeeds: a daemon may not answer at the moment.
+    pub(super) fn json(&self, arguments: &[&str]) -> Option<serde_json::Value> {
+        let output = self.output(&[arguments, &["--output", "json"]].concat());
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).ok())?
     }
 
     /// Saves the state of the cluster manager as an operator does before another one takes over.
@@ -373,18 +384,14 @@ fn finished_jobs_are_found_from_the_one_url_and_safe_mode_can_be_set() {
     let said = stderr(&output);
     assert!(output.status.success() && said.contains("map 100 % reduce 100 %\n"), "{said}");
     let found = until("the finished job", || {
-        let printed = tool(&["jobs", "list", "--finished", "--name", "A NAME", "--output", "json"]);
-        let jobs: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        let jobs = cluster.json(&["jobs", "list", "--finished", "--name", "A NAME"])?;
         jobs.get(0).filter(|job| job["state"] == "succeeded").cloned()
     });
     let id = found["id"].as_str().unwrap();
     assert_eq!(found["history"]["maps"], 1, "{found}");
     assert!(tool(&["jobs", "history", id]).contains("JOB_STATUS=\"SUCCESS\""));
     assert!(tool(&["jobs", "list", "--all"]).contains("100 %  a name"));
-    let mut explain = corona();
-    explain.args(["jobs", "explain", id, "--conf-dir", "cluster/conf"]);
-    let explained = explain.current_dir(cluster.root.path()).output().unwrap();
-    let said = stderr(&explained);
+    let said = stderr(&cluster.output(&["jobs", "explain", id]));
     assert!(said.starts_with(&format!("corona: {id} has ended: SUCCEEDED;")), "{said}");
     let status = tool(&["status"]);
     assert!(status.contains("has the flag off"), "it was started before: {status}");
@@ -634,16 +641,6 @@ fn a_cluster_that_was_stopped_goes_on() {
     assert_eq!(cluster.ready, ready);
     cluster.run(&["--input", "in", "--output", "out2", "--mapper", "builtin:wc"]);
     assert_eq!(cluster.lines("out2"), cluster.lines("out"));
-    // A job whose client is stopped is killed.
-    let job = cluster.job(&["--input", "in", "--output", "out3", "--mapper", "sleep 600"]);
-    let mut job = interruptible(&job).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
-    assert!(lines.next().unwrap().unwrap().contains("1 map, 1 reduce"));
-    signal("INT", job.id());
-    let status = until("the end of the client", || job.try_wait().ok().flatten());
-    let said: BTreeMap<usize, String> = lines.map_while(Result::ok).enumerate().collect();
-    assert_eq!(status.code(), Some(1), "{said:?}");
-    assert!(said.values().any(|line| line.contains(" killed after ")), "{said:?}");
     cluster.stop();
 }
 
@@ -652,14 +649,7 @@ fn a_cluster_that_was_stopped_goes_on() {
 fn a_client_that_is_stopped_leaves_no_job() {
     let cluster = MiniCluster::start(&[]);
     cluster.write("in", "a\nb\n");
-    let running = || {
-        let mut list = corona();
-        list.args(["jobs", "list", "--conf-dir", "cluster/conf", "--output", "json"]);
-        let output = list.current_dir(cluster.root.path()).output().unwrap();
-        assert!(output.status.success(), "{}", stderr(&output));
-        let jobs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        jobs.as_array().unwrap().len()
-    };
+    let running = || cluster.json(&["jobs", "list"]).expect("a list").as_array().unwrap().len();
     let mut killed = 0;
     // On a busy machine it takes longer until a job is submitted.
     for run in 0_u64.. {
@@ -681,7 +671,10 @@ fn a_client_that_is_stopped_leaves_no_job() {
         let output = job.wait_with_output().unwrap();
         assert!(!output.status.success(), "{}", stderr(&output));
         assert_eq!(running(), 0, "after {} ms: {}", run * 6, stderr(&output));
-        killed += usize::from(stderr(&output).contains(" killed after "));
+        if stderr(&output).contains(" killed after ") {
+            assert_eq!(output.status.code(), Some(1));
+            killed += 1;
+        }
     }
     // The client waits for a reply that never comes: the first signal ends it.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -745,11 +738,7 @@ fn a_job_whose_files_are_ready_is_submitted_and_followed() {
     cluster.write("in.txt", text());
     let count = "tr -s ' ' '\\n' < in.txt | sort | uniq -c | awk '{print $2 \"\\t\" $1}'";
     let expected = shell(cluster.root.path(), count);
-    let submit = |arguments: &[&str]| {
-        let mut command = corona();
-        command.args(["job", "submit", "--conf-dir", "cluster/conf"]).args(arguments);
-        command.current_dir(cluster.root.path()).output().unwrap()
-    };
+    let submit = |arguments: &[&str]| cluster.output(&[&["job", "submit"], arguments].concat());
     word_count(&cluster, "words", &[]);
     let output = submit(&["words.xml", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -780,10 +769,7 @@ fn a_job_whose_files_are_ready_is_submitted_and_followed() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(cluster.lines("own"), expected);
     until("the end of its session", || {
-        let mut command = corona();
-        command.args(["sessions", "list", "--conf-dir", "cluster/conf", "--output", "json"]);
-        let listed = command.current_dir(cluster.root.path()).output().unwrap();
-        let sessions: serde_json::Value = serde_json::from_slice(&listed.stdout).ok()?;
+        let sessions = cluster.json(&["sessions", "list"])?;
         sessions["sessions"].as_array().is_some_and(Vec::is_empty).then_some(())
     });
 
@@ -821,13 +807,8 @@ fn remote_job_tracker(cluster: &MiniCluster, job: &str, but: Option<u32>) -> Opt
     })
 }
 
-/// A job of four maps. Two of them wait for the file `go`, and each adds a line to `runs`.
-fn half_done(cluster: &MiniCluster, settings: &[&str]) -> (Child, String) {
-    half_done_with(cluster, &[], settings)
-}
-
-/// The same with further arguments.
-fn half_done_with(cluster: &MiniCluster, more: &[&str], settings: &[&str]) -> (Child, String) {
+/// A job of four maps with further arguments. Two maps wait for the file `go`, and each adds a line to `runs`.
+fn half_done(cluster: &MiniCluster, more: &[&str]) -> (Child, String) {
     for (name, text) in [("a", "done a"), ("b", "done b"), ("c", "wait c"), ("d", "wait d")] {
         cluster.write(&format!("{name}.txt"), format!("{text}\n"));
     }
@@ -843,7 +824,6 @@ fn half_done_with(cluster: &MiniCluster, more: &[&str], settings: &[&str]) -> (C
     arguments.extend(more);
     arguments.extend(["-D", "mapred.coronajobtracker.forceremote=true"]);
     arguments.extend(["-D", "mapred.map.tasks.speculative.execution=false"]);
-    arguments.extend(settings.iter().flat_map(|setting| ["-D", setting]));
     let mut command = cluster.job(&arguments);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     // All four have run so far as they can, and the ends of two are known.
@@ -853,10 +833,7 @@ fn half_done_with(cluster: &MiniCluster, more: &[&str], settings: &[&str]) -> (C
     };
     until("the maps", || lines(4));
     let job = until("half of the job", || {
-        let mut command = corona();
-        command.args(["jobs", "list", "--conf-dir", "cluster/conf", "--output", "json"]);
-        let listed = command.current_dir(cluster.root.path()).output().unwrap();
-        let jobs: serde_json::Value = serde_json::from_slice(&listed.stdout).ok()?;
+        let jobs = cluster.json(&["jobs", "list"])?;
         let half = jobs[0]["map_progress"].as_f64()? >= 0.5;
         half.then(|| jobs[0]["id"].as_str().map(str::to_owned))?
     });
@@ -876,40 +853,14 @@ fn runs(cluster: &MiniCluster) -> (usize, usize) {
 }
 
 #[test]
-fn a_job_on_a_node_survives_its_job_tracker_without_running_finished_maps_again() {
-    let cluster = MiniCluster::start(&[]);
-    let (child, job) = half_done(&cluster, &["mapred.coronajobtracker.restart.count=2"]);
-    let first = until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None));
-    signal("KILL", first);
-    until("the next one", || remote_job_tracker(&cluster, &job, Some(first)));
-    cluster.write("go", "");
-    let end = end(child);
-    assert_eq!(end["state"], "SUCCEEDED", "{end}");
-    assert_eq!(cluster.lines("out"), ["done a\t", "done b\t", "wait c\t", "wait d\t"]);
-    assert_eq!(runs(&cluster), (2, 4));
-    until("the end of the last one", || {
-        remote_job_tracker(&cluster, &job, None).is_none().then_some(())
-    });
-    drop(cluster.stop());
-}
-
-#[test]
 fn a_reduce_that_waits_for_maps_follows_its_job_to_the_next_job_tracker() {
     let cluster = MiniCluster::start(&[]);
-    let settings = [
-        "mapred.coronajobtracker.restart.count=2",
-        "mapred.reduce.slowstart.completed.maps=0",
-        "mapred.job.rushreduce.map.threshold=0",
-    ];
-    let (child, job) = half_done_with(&cluster, &["--reducer", "cat"], &settings);
+    let mut more = vec!["--reducer", "cat", "-D", "mapred.coronajobtracker.restart.count=2"];
+    more.extend(["-D", "mapred.reduce.slowstart.completed.maps=0"]);
+    more.extend(["-D", "mapred.job.rushreduce.map.threshold=0"]);
+    let (child, job) = half_done(&cluster, &more);
     let first = until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None));
-    let reduces = || {
-        let mut command = corona();
-        command.args(["jobs", "tasks", "--conf-dir", "cluster/conf", "--output", "json", &job]);
-        command.args(["--type", "reduce"]);
-        let listed = command.current_dir(cluster.root.path()).output().unwrap();
-        serde_json::from_slice::<serde_json::Value>(&listed.stdout).ok()
-    };
+    let reduces = || cluster.json(&["jobs", "tasks", &job, "--type", "reduce"]);
     until("the reduce", || (reduces()?[0]["state"] == "RUNNING").then_some(()));
     signal("KILL", first);
     until("the next one", || remote_job_tracker(&cluster, &job, Some(first)));
@@ -919,7 +870,10 @@ fn a_reduce_that_waits_for_maps_follows_its_job_to_the_next_job_tracker() {
     let lines: Vec<String> =
         cluster.lines("out").iter().map(|line| line.trim_end().to_owned()).collect();
     assert_eq!(lines, ["done a", "done b", "wait c", "wait d"]);
-    assert_eq!(runs(&cluster), (2, 4));
+    assert_eq!(runs(&cluster), (2, 4), "finished maps do not run again");
+    until("the end of the last one", || {
+        remote_job_tracker(&cluster, &job, None).is_none().then_some(())
+    });
     drop(cluster.stop());
 }
 
@@ -975,11 +929,7 @@ fn a_drained_node_is_stopped_without_a_map_that_runs_again() {
     let nodes = nodes.as_array().unwrap().iter().map(|node| node["node"].as_str().unwrap());
     let node = nodes.into_iter().find(|node| *node != reduce).expect("a map on the other node");
 
-    let drain = |wait: &str| {
-        let mut command = corona();
-        command.args(["nodes", "drain", "--conf-dir", "cluster/conf", wait, node]);
-        command.current_dir(cluster.root.path()).output().unwrap()
-    };
+    let drain = |wait: &str| cluster.output(&["nodes", "drain", wait, node]);
     let pending = drain("--wait=1");
     let said = String::from_utf8_lossy(&pending.stdout);
     assert_eq!(pending.status.code(), Some(3), "{said}{}", stderr(&pending));
@@ -1014,13 +964,8 @@ fn pages_of_a_job_tracker_on_a_node_are_whole_through_the_proxy_job_tracker() {
     let cluster = MiniCluster::start(&[]);
     let (child, job) = half_done(&cluster, &[]);
     until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None));
-    let conf = fs::read_to_string(cluster.path("cluster/conf/core-site.xml")).unwrap();
-    let value = |key: &str| {
-        let rest = conf.split_once(&format!("<name>{key}</name>")).unwrap().1;
-        rest.split_once("<value>").unwrap().1.split_once("</value>").unwrap().0.to_owned()
-    };
-    let (proxy, manager) =
-        (value("mapred.job.tracker.corona.proxyaddr"), value("cm.server.http.address"));
+    let proxy = configured(&cluster, "mapred.job.tracker.corona.proxyaddr");
+    let manager = configured(&cluster, "cm.server.http.address");
     // The address that the session of the job tracker on the node has announced.
     let announced = until("the announced address", || {
         let (_, sessions) = fetch(&manager, "/api/v1/sessions")?;
@@ -1068,18 +1013,24 @@ fn a_job_whose_job_tracker_is_lost_fails_if_it_may_not_be_replaced() {
     signal("KILL", until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None)));
     let end = end(child);
     assert_eq!(end["state"], "FAILED", "{end}");
-    assert!(!cluster.path("out/_SUCCESS").exists());
     let why = "remote job trackers lost: 1, replacements allowed: 0 \
                (mapred.coronajobtracker.restart.count)";
     assert_eq!(end["note"], why, "{end}");
+    assert_eq!(remote_job_tracker(&cluster, &job, None), None, "no other one was started");
+    let log = || fs::read_to_string(cluster.path("cluster/logs/job-tracker.log")).unwrap();
+    until("the reason", || log().contains("replacements allowed: 0").then_some(()));
+    // The service completes what the lost one has left: unfinished output and a history.
+    until("the end of the unfinished output", || {
+        (!cluster.path("out/_temporary").exists()).then_some(())
+    });
+    assert!(!cluster.path("out/_SUCCESS").exists());
+    until("the history", || {
+        let history = cluster.output(&["jobs", "history", &job]).stdout;
+        String::from_utf8_lossy(&history).contains("JOB_STATUS=\"FAILED\"").then_some(())
+    });
     // It is known after a restart as well.
     cluster.crash("job-tracker");
-    let info = until("the job", || {
-        let mut command = corona();
-        command.args(["jobs", "info", "--conf-dir", "cluster/conf", "--output", "json", &job]);
-        let output = command.current_dir(cluster.root.path()).output().unwrap();
-        serde_json::from_slice::<serde_json::Value>(&output.stdout).ok()
-    });
+    let info = until("the job", || cluster.json(&["jobs", "info", &job]));
     assert_eq!((&info["state"], &info["scheduling_info"]), (&"FAILED".into(), &why.into()));
     drop(cluster.stop());
 }
@@ -1115,6 +1066,11 @@ fn a_job_for_a_node_is_refused_where_no_node_takes_job_trackers() {
     drop(cluster.stop());
 }
 
+/// The first job of the list of those that run.
+fn listed_first(cluster: &MiniCluster) -> Option<String> {
+    cluster.json(&["jobs", "list"])?[0]["id"].as_str().map(str::to_owned)
+}
+
 #[test]
 fn a_job_that_waits_for_a_job_tracker_says_so() {
     // Nodes that have the slots by their number of processors, and take no job trackers.
@@ -1123,24 +1079,13 @@ fn a_job_that_waits_for_a_job_tracker_says_so() {
     let mut command = cluster.job(&["--input", "in", "--output", "out", "--mapper", "cat"]);
     command.args(["-D", "mapred.coronajobtracker.forceremote=true", "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let tool = |arguments: &[&str]| {
-        let mut command = corona();
-        command.args(arguments).args(["--conf-dir", "cluster/conf"]);
-        let output = command.current_dir(cluster.root.path()).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let job = until("the job", || {
-        let listed: serde_json::Value =
-            serde_json::from_str(&tool(&["jobs", "list", "--output", "json"])).ok()?;
-        listed[0]["id"].as_str().map(str::to_owned)
-    });
+    let tool = |arguments: &[&str]| String::from_utf8(cluster.output(arguments).stdout).unwrap();
+    let job = until("the job", || listed_first(&cluster));
     let info = tool(&["jobs", "info", &job]);
     assert!(info.contains("waits for a slot of type JOBTRACKER on a node"), "{info}");
     let explained = tool(&["jobs", "explain", &job]);
     assert!(explained.contains("none of the 2 nodes serves JOBTRACKER"), "{explained}");
-    let pages = configured(&cluster, "mapred.job.tracker.http.address");
-    let waits = format!("curl -sf 'http://{pages}/api/v1/jobs/{job}/waits'");
-    let waits = shell(cluster.root.path(), &waits).join("\n");
+    let waits = of_service(&cluster, &format!("jobs/{job}/waits")).unwrap().to_string();
     assert!(waits.contains("none of the 2 nodes serves JOBTRACKER"), "{waits}");
     tool(&["jobs", "kill", &job]);
     let end = end(child);
@@ -1153,12 +1098,7 @@ fn a_job_that_waits_for_a_job_tracker_says_so() {
 fn requests_name_the_resources_of_their_job() {
     let cluster = MiniCluster::start(&["corona.cm.resources=cpus,memory"]);
     cluster.write("in", "a\n");
-    let tool = |arguments: &[&str]| {
-        let mut command = corona();
-        command.args(arguments).args(["--conf-dir", "cluster/conf"]);
-        let output = command.current_dir(cluster.root.path()).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let tool = |arguments: &[&str]| String::from_utf8(cluster.output(arguments).stdout).unwrap();
     let mut list = corona();
     list.args(["run", "--conf-dir", "cluster/conf", "--cpus", "3", "--memory", "1000g"]);
     list.args(["--", "true"]).current_dir(cluster.root.path());
@@ -1166,11 +1106,7 @@ fn requests_name_the_resources_of_their_job() {
     job.args(["--cpus", "3", "--memory", "1000g"]);
     for mut command in [job, list] {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let id = until("the job", || {
-            let listed: serde_json::Value =
-                serde_json::from_str(&tool(&["jobs", "list", "--output", "json"])).ok()?;
-            listed[0]["id"].as_str().map(str::to_owned)
-        });
+        let id = until("the job", || listed_first(&cluster));
         until("the reason why it waits", || {
             let explained = tool(&["jobs", "explain", &id]);
             let why =
@@ -1180,8 +1116,7 @@ fn requests_name_the_resources_of_their_job() {
         tool(&["jobs", "kill", &id]);
         child.wait().unwrap();
         until("the end of the job", || {
-            let listed: serde_json::Value =
-                serde_json::from_str(&tool(&["jobs", "list", "--output", "json"])).ok()?;
+            let listed = cluster.json(&["jobs", "list"])?;
             listed.as_array().is_some_and(Vec::is_empty).then_some(())
         });
     }

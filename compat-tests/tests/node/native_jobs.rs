@@ -190,11 +190,8 @@ fn a_submitted_job_is_cut_and_described_as_by_the_original(cluster: &MiniCluster
     };
     let xml: String = properties.iter().map(property).collect();
     cluster.write("job.xml", format!("<configuration>{xml}</configuration>"));
-    let submit = |settings: &[&str]| {
-        let mut command = corona();
-        command.args(["job", "submit", "job.xml", "--conf-dir", "cluster/conf"]).args(settings);
-        command.current_dir(cluster.path("")).output().unwrap()
-    };
+    let submit =
+        |settings: &[&str]| cluster.output(&[&["job", "submit", "job.xml"], settings].concat());
     let ended = submit(&[]);
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let lines = cluster.lines("submitted");

@@ -63,14 +63,9 @@ impl Drop for MemoryGroup {
     }
 }
 
-fn json(cluster: &MiniCluster, arguments: &[&str]) -> serde_json::Value {
-    let arguments: Vec<&str> = arguments.iter().copied().chain(["--output", "json"]).collect();
-    serde_json::from_str(&cluster.tool(&arguments)).unwrap()
-}
-
 /// The memory that each node reports, in MiB.
 fn memory_of_nodes(cluster: &MiniCluster) -> Vec<u64> {
-    let nodes = json(cluster, &["nodes", "list"]);
+    let nodes = cluster.json(&["nodes", "list"]).unwrap();
     let nodes = nodes["nodes"].as_array().unwrap();
     nodes.iter().map(|node| node["total"]["memory_mb"].as_u64().unwrap()).collect()
 }
@@ -104,15 +99,11 @@ fn jobs_that_exceed_the_memory_of_the_nodes_together_run_one_after_the_other() {
     let mut jobs = [job("one"), job("two"), job("three")];
     let why = "it needs 1 CPU and 300 MB of memory on one node";
     until("a job that waits for memory", || {
-        let sessions = json(&cluster, &["sessions", "list"]);
+        let sessions = cluster.json(&["sessions", "list"])?;
         let sessions = sessions["sessions"].as_array()?;
         let handles = sessions.iter().filter_map(|session| session["handle"].as_str());
         handles
-            .map(|handle| {
-                let mut explain = corona();
-                explain.args(["sessions", "explain", handle, "--conf-dir", "cluster/conf"]);
-                explain.current_dir(cluster.root.path()).output().unwrap()
-            })
+            .map(|handle| cluster.output(&["sessions", "explain", handle]))
             .any(|explained| String::from_utf8_lossy(&explained.stdout).contains(why))
             .then_some(())
     });
@@ -151,9 +142,10 @@ fn a_task_that_exceeds_its_memory_says_what_it_had_wanted_and_could_ask_for() {
         cluster.fails(&["--input", "in", "--output", "out", "--mapper", greedy, "--memory", "64m"]);
     let had = "This map had 64 MB of memory, wanted ";
     let could = "and could ask for up to 2000 MB on this node (mapred.job.map.memory.mb)";
-    let job = json(&cluster, &["jobs", "list", "--all"])[0]["id"].as_str().unwrap().to_owned();
-    let info = cluster.tool(&["jobs", "info", &job]);
-    let tasks = cluster.tool(&["jobs", "tasks", &job, "--output", "json"]);
+    let jobs = cluster.json(&["jobs", "list", "--all"]).unwrap();
+    let job = jobs[0]["id"].as_str().unwrap();
+    let info = cluster.tool(&["jobs", "info", job]);
+    let tasks = cluster.tool(&["jobs", "tasks", job, "--output", "json"]);
     let pages = super::mini_cluster::configured(&cluster, "mapred.job.tracker.http.address");
     let page = super::mini_cluster::shell(
         cluster.root.path(),
@@ -168,7 +160,7 @@ fn a_task_that_exceeds_its_memory_says_what_it_had_wanted_and_could_ask_for() {
 
 /// What grants take of the memory of all nodes, in MB.
 fn granted(cluster: &MiniCluster) -> u64 {
-    json(cluster, &["nodes", "list"])["resources"]["memory"]["granted"].as_u64().unwrap()
+    cluster.json(&["nodes", "list"]).unwrap()["resources"]["memory"]["granted"].as_u64().unwrap()
 }
 
 #[test]
@@ -187,7 +179,7 @@ fn a_restart_counts_the_resources_of_running_tasks_as_before() {
     cluster.crash("cluster-manager");
     // Its journal has the grant; nodes and the job tracker reconnect.
     let again = || {
-        let nodes = json_if_any(&cluster, &["nodes", "list"])?;
+        let nodes = cluster.json(&["nodes", "list"])?;
         let memory = &nodes["resources"]["memory"];
         let all = (memory["capacity"].as_u64()?, memory["granted"].as_u64()?);
         (all == (1_000, 300)).then_some(())
@@ -199,14 +191,6 @@ fn a_restart_counts_the_resources_of_running_tasks_as_before() {
     drop(cluster.stop());
 }
 
-/// The same for a cluster that may not answer at the moment.
-fn json_if_any(cluster: &MiniCluster, arguments: &[&str]) -> Option<serde_json::Value> {
-    let mut command = corona();
-    command.args(arguments).args(["--output", "json", "--conf-dir", "cluster/conf"]);
-    let output = command.current_dir(cluster.root.path()).output().unwrap();
-    output.status.success().then(|| serde_json::from_slice(&output.stdout).ok()).flatten()
-}
-
 #[test]
 fn a_job_that_has_ended_says_what_it_used_of_what_it_asked_for() {
     let cluster = MiniCluster::start(&[
@@ -216,12 +200,10 @@ fn a_job_that_has_ended_says_what_it_used_of_what_it_asked_for() {
     cluster.write("in", "a\n");
     let hungry = "sh -c 'x=$(head -c 100000000 /dev/zero | tr \"\\0\" a); sleep 1; cat'";
     cluster.run(&["--input", "in", "--output", "out", "--mapper", hungry, "--memory", "1g"]);
-    let job = json(&cluster, &["jobs", "list", "--all"])[0]["id"].as_str().unwrap().to_owned();
+    let jobs = cluster.json(&["jobs", "list", "--all"]).unwrap();
+    let job = jobs[0]["id"].as_str().unwrap();
     let explained = until("the history of the job", || {
-        let mut explain = corona();
-        explain.args(["jobs", "explain", &job, "--conf-dir", "cluster/conf"]);
-        let explained = explain.current_dir(cluster.root.path()).output().unwrap();
-        let text = String::from_utf8(explained.stdout).unwrap();
+        let text = String::from_utf8(cluster.output(&["jobs", "explain", job]).stdout).unwrap();
         text.contains("CPUs").then_some(text)
     });
     let memory = explained.lines().find(|line| line.contains("memory")).unwrap();

@@ -26,6 +26,8 @@ fn a_job_of_a_client_runs_to_its_end() {
         assert_eq!((&*profile.name, &*profile.queue), ("a job of a test", "default"));
         assert!(profile.job_file.ends_with(&format!("/{}/job.xml", job.id)), "{profile:?}");
         assert!(profile.url.starts_with("http://"), "{profile:?}");
+        let refused = world.client("mallory").kill_job(job.id.clone()).await.unwrap_err();
+        assert!(refused.to_string().contains("AccessControlException"), "{refused}");
 
         let status = world.ended(&mut client, &job).await;
         assert_eq!(status.run_state, SUCCEEDED, "{status:?}");
@@ -116,36 +118,6 @@ fn nested_arrays_in_calls_end_no_daemon_and_no_job() {
         assert_eq!(counters.get(JOB_COUNTERS, "TOTAL_LAUNCHED_MAPS"), Some(1));
         assert!(world.node.is_alive());
         assert!(world.job_tracker.child.try_wait().unwrap().is_none());
-    });
-}
-
-#[test]
-fn a_job_that_fails_or_is_killed_says_why() {
-    block_on(async {
-        let world = TestCluster::new(&[]).await;
-        let mut client = world.client("alice");
-        let fails = |job: Job| {
-            // There is one host: what cleans up after the attempt runs there although it is excluded.
-            job.steps(TaskRole::Map, "diagnose=no luck,exit=1").with("mapred.map.max.attempts", "1")
-        };
-        let job = world.prepare(&mut client, 1, 0, fails).await;
-        client.submit_job(job.id.clone()).await.unwrap();
-        assert_eq!(world.ended(&mut client, &job).await.run_state, FAILED);
-        let texts = client.get_task_diagnostics(job.map(0)).await.unwrap().unwrap();
-        let text = texts.first().cloned().flatten().unwrap_or_default();
-        assert!(text.contains("no luck"), "{texts:?}");
-
-        let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,done");
-        let job = world.prepare(&mut client, 1, 0, waits).await;
-        client.submit_job(job.id.clone()).await.unwrap();
-        let waiting = job.map(0).to_string();
-        let notes = world.notes(&job);
-        until("a map that waits", || notes.of(&waiting, "waits").into_iter().next()).await;
-        let error = world.client("mallory").kill_job(job.id.clone()).await.unwrap_err();
-        assert!(error.to_string().contains("AccessControlException"), "{error}");
-        client.kill_job(job.id.clone()).await.unwrap();
-        assert_eq!(world.ended(&mut client, &job).await.run_state, KILLED);
-        world.home.nothing_left().await;
     });
 }
 

@@ -35,7 +35,6 @@ use tempfile::TempDir;
 /// The states of jobs on the wire.
 const RUNNING: i32 = 1;
 const SUCCEEDED: i32 = 2;
-const FAILED: i32 = 3;
 const KILLED: i32 = 5;
 
 /// The program as a job tracker. It is ended, at once, when this is dropped.

@@ -420,18 +420,6 @@ fn calls_wait_until_the_remote_job_tracker_has_the_job() {
         let events = client.get_task_completion_events(id(), 0, 10).await.unwrap().unwrap();
         assert_eq!(events.len(), 1);
         client.kill_job(job.id.clone()).await.unwrap();
-        world.ended(&mut client, &job).await;
-        remote.dies().await;
-    });
-}
-
-#[test]
-fn a_killed_job_ends_on_its_node() {
-    block_on(async {
-        let (world, started) = world().await;
-        let mut client = world.client("alice");
-        let (job, remote) = taken(&world, &mut client, &started, 1, remote).await;
-        client.kill_job(job.id.clone()).await.unwrap();
         assert_eq!(world.ended(&mut client, &job).await.run_state, KILLED);
         assert!(remote.state.lock().killed);
         remote.dies().await;
@@ -454,44 +442,6 @@ fn a_job_on_a_node_is_ended_from_its_page() {
         assert_eq!(world.ended(&mut client, &job).await.run_state, KILLED);
         assert!(remote.state.lock().killed);
         remote.dies().await;
-    });
-}
-
-#[test]
-fn a_remote_job_tracker_that_is_lost_ends_the_job_if_no_restart_is_allowed() {
-    block_on(async {
-        let (world, started) = world().await;
-        let mut client = world.client("alice");
-        let output = world.root.path().join("out");
-        let to = |job: Job| remote(job).with("mapred.output.dir", &output.display().to_string());
-        let (job, remote) = taken(&world, &mut client, &started, 1, to).await;
-        // What it has written by now: unfinished output and a history.
-        fs::create_dir_all(output.join("_temporary/_attempt")).unwrap();
-        let (start, number) = job.id.tracker.rsplit_once('.').unwrap();
-        let session = format!("{start}.{}", number.parse::<u32>().unwrap() / 10);
-        let history = world.root.path().join("history").join(session);
-        fs::create_dir_all(&history).unwrap();
-        fs::write(history.join(job.id.to_string()), "Meta VERSION=\"1\" .\nTask TASK").unwrap();
-        remote.dies().await;
-        let status = world.ended(&mut client, &job).await;
-        let reason = "remote job trackers lost: 1, replacements allowed: 0";
-        assert_eq!(status.run_state, FAILED);
-        assert!(status.scheduling_info.starts_with(reason), "{status:?}");
-        until("the reason", || world.job_tracker.log().contains(reason).then_some(())).await;
-        assert_eq!(fs::read_to_string(&started).unwrap().lines().count(), 1);
-        // Both are completed by the service.
-        let done = history.join("done").join(job.id.to_string());
-        let ended = until("the history", || {
-            let text = fs::read_to_string(&done).ok()?;
-            (text.ends_with(" .\n") && !history.join(job.id.to_string()).exists()).then_some(text)
-        });
-        let ended = ended.await;
-        assert!(ended.starts_with("Meta VERSION=\"1\" .\nJob JOBID="), "{ended}");
-        assert!(ended.contains("JOB_STATUS=\"FAILED\""), "{ended}");
-        until("the end of the unfinished output", || {
-            (output.exists() && !output.join("_temporary").exists()).then_some(())
-        })
-        .await;
     });
 }
 
