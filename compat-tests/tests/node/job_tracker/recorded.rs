@@ -59,20 +59,20 @@ fn recorded(name: &str) -> Vec<Exchange> {
 }
 
 /// A connection of a client.
-struct Talk {
+pub(super) struct Talk {
     stream: TcpStream,
     inbox: Vec<u8>,
 }
 
 impl Talk {
-    async fn open(address: &InetAddress, header: &ConnectionHeader) -> Talk {
+    pub(super) async fn open(address: &InetAddress, header: &ConnectionHeader) -> Talk {
         let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await.unwrap();
         let header = to_bytes(header, MAX_BYTES).unwrap();
         stream.write_all(&[&MAGIC[..], &length(&header), &header].concat()).await.unwrap();
         Talk { stream, inbox: vec![] }
     }
 
-    async fn exchange(&mut self, call: &Call) -> Reply {
+    pub(super) async fn exchange(&mut self, call: &Call) -> Reply {
         let call = to_bytes(call, MAX_BYTES).unwrap();
         self.stream.write_all(&[&length(&call)[..], &call].concat()).await.unwrap();
         loop {

@@ -1,16 +1,14 @@
 //! The service is killed and started again while its jobs run.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Instant;
 
 use compat_tests::task_tracker::notes::Notes;
 use compat_tests::task_tracker::steps::TaskRole;
-use corona::hadoop::io::Reader;
 use corona::hadoop::protocols::job_submission;
-use corona::hadoop::rpc::{Call, ConnectionHeader, MAGIC, Reply};
+use corona::hadoop::rpc::{Call, ConnectionHeader};
 
 use super::super::task_tracker::block_on;
+use super::recorded::Talk;
 use super::*;
 
 #[test]
@@ -183,8 +181,12 @@ fn clients_keep_their_connections_over_a_restart_in_place() {
         let mut world = TestCluster::new(&[]).await;
         let mut client = world.client("alice");
         let (job, notes) = half_done(&world, &mut client, 1, 0).await;
-        let mut raw = Connection::open(&world.job_tracker.address);
-        assert_eq!(raw.ask(1), 1);
+        let user = Some(User { name: "alice".to_owned(), groups: vec![] });
+        let protocol = job_submission::PROTOCOL.name.to_owned();
+        // It never connects again.
+        let header = ConnectionHeader { protocol, user };
+        let mut raw = Talk::open(&world.job_tracker.address, &header).await;
+        assert_eq!(ask(&mut raw, 1).await, 1);
         for round in 1..=3 {
             let before = starts(&world);
             signal("HUP", world.job_tracker.child.id());
@@ -192,10 +194,10 @@ fn clients_keep_their_connections_over_a_restart_in_place() {
             let mut id = 100 * round;
             while starts(&world) == before {
                 id += 1;
-                assert_eq!(raw.ask(id), id);
+                assert_eq!(ask(&mut raw, id).await, id);
             }
             id += 1;
-            assert_eq!(raw.ask(id), id);
+            assert_eq!(ask(&mut raw, id).await, id);
             assert_eq!(world.job_tracker.child.try_wait().unwrap(), None, "the same process");
         }
         let log = world.job_tracker.log();
@@ -214,7 +216,7 @@ fn clients_keep_their_connections_over_a_restart_in_place() {
                 world.job_tracker.log()
             );
         }
-        assert_eq!(raw.ask(7), 7);
+        assert_eq!(ask(&mut raw, 7).await, 7);
 
         notes.let_go(&job.map(0).to_string()).unwrap();
         let status = world.ended(&mut client, &job).await;
@@ -243,45 +245,8 @@ async fn half_done(
     (job, notes)
 }
 
-/// A client that never connects again.
-struct Connection {
-    stream: TcpStream,
-}
-
-impl Connection {
-    fn open(to: &InetAddress) -> Connection {
-        let stream = TcpStream::connect((to.host.as_str(), to.port)).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        let user = Some(User { name: "alice".to_owned(), groups: vec![] });
-        let protocol = job_submission::PROTOCOL.name.to_owned();
-        let header = framed(&ConnectionHeader { protocol, user });
-        (&stream).write_all(&[&MAGIC[..], &header].concat()).expect("the server reads");
-        Connection { stream }
-    }
-
-    /// Asks with this number, and returns that of the reply.
-    fn ask(&mut self, id: i32) -> i32 {
-        let method = "getFilesystemName".to_owned();
-        let call = framed(&Call { id, method, parameters: vec![] });
-        self.stream.write_all(&call).expect("the server reads");
-        let mut reply = Vec::new();
-        let mut some = [0; 4096];
-        loop {
-            let read = self.stream.read(&mut some).expect("a reply");
-            assert!(read > 0, "the connection has ended");
-            reply.extend_from_slice(&some[..read]);
-            if let Ok(reply) = Reply::decode(&mut Reader::new(&reply)) {
-                return reply.id;
-            }
-        }
-    }
-}
-
-/// With its length.
-fn framed(object: &impl Writable) -> Vec<u8> {
-    let mut writer = Writer::new(1 << 20);
-    object.encode(&mut writer);
-    let bytes = writer.finish().expect("a short text");
-    let length = i32::try_from(bytes.len()).expect("a short text").to_be_bytes();
-    [&length[..], &bytes].concat()
+/// Asks with this number, and returns that of the reply.
+async fn ask(talk: &mut Talk, id: i32) -> i32 {
+    let method = "getFilesystemName".to_owned();
+    talk.exchange(&Call { id, method, parameters: vec![] }).await.id
 }
