@@ -862,6 +862,8 @@ fn a_reduce_that_waits_for_maps_follows_its_job_to_the_next_job_tracker() {
     let first = until("a job tracker on a node", || remote_job_tracker(&cluster, &job, None));
     let reduces = || cluster.json(&["jobs", "tasks", &job, "--type", "reduce"]);
     until("the reduce", || (reduces()?[0]["state"] == "RUNNING").then_some(()));
+    // The next service has what the job tracker on the node has left.
+    cluster.crash("job-tracker");
     signal("KILL", first);
     until("the next one", || remote_job_tracker(&cluster, &job, Some(first)));
     cluster.write("go", "");

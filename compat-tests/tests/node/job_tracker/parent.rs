@@ -235,11 +235,11 @@ impl JobSubmission for SharedParent {
 }
 
 impl Remote {
-    /// Waits until the node has started the job tracker with this number, and plays it.
-    async fn started(started: &Path, number: usize) -> Remote {
+    /// Waits until the node has started a job tracker, and plays it.
+    async fn started(started: &Path) -> Remote {
         let line = until("the start of a remote job tracker", || {
             let lines = fs::read_to_string(started).ok()?;
-            lines.lines().nth(number).map(str::to_owned)
+            lines.lines().next().map(str::to_owned)
         });
         let line = line.await;
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -271,14 +271,14 @@ impl Remote {
         called.await.map_err(|error| error.to_string())
     }
 
-    async fn push(&mut self, at_ms: i64) -> Result<(), String> {
+    async fn push(&mut self) -> Result<(), String> {
         let update = Update::Launch(TaskLaunch {
             attempt: self.attempt.clone(),
             tracker: Some("tracker_a:1".to_owned()),
             address: self.address.clone(),
             grant: 7,
         });
-        let updates = vec![StateUpdate { update, at_ms }];
+        let updates = vec![StateUpdate { update, at_ms: 1 }];
         let called =
             self.parent.push_corona_job_tracker_state_update(self.attempt.clone(), updates);
         called.await.map_err(|error| error.to_string())
@@ -289,7 +289,7 @@ impl Remote {
     }
 
     /// It ends at once, with its process.
-    async fn dies(self) -> (TaskAttemptId, InetAddress) {
+    async fn dies(self) {
         self.stop.send_replace(true);
         fs::write(&self.process, "").expect("a file");
         let address = (self.address.host.as_str(), self.address.port);
@@ -297,7 +297,6 @@ impl Remote {
             std::net::TcpStream::connect(address).is_err().then_some(())
         })
         .await;
-        (self.attempt, self.address)
     }
 }
 
@@ -305,7 +304,7 @@ fn remote(job: Job) -> Job {
     job.with("mapred.coronajobtracker.forceremote", "true")
 }
 
-/// Submits a job of so many maps, which the first remote job tracker takes.
+/// Submits a job of so many maps, which a remote job tracker takes.
 async fn taken(
     world: &TestCluster,
     client: &mut JobSubmissionClient,
@@ -315,7 +314,7 @@ async fn taken(
 ) -> (Job, Remote) {
     let job = world.prepare(client, maps, 0, with).await;
     client.submit_job(job.id.clone()).await.unwrap();
-    let mut remote = Remote::started(started, 0).await;
+    let mut remote = Remote::started(started).await;
     remote.report().await.unwrap();
     remote.until_submitted().await;
     (job, remote)
@@ -330,7 +329,7 @@ fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
         let job = world.prepare(&mut client, 3, 1, above).await;
         let status = client.submit_job(job.id.clone()).await.unwrap().unwrap();
         assert_eq!((status.run_state, &*status.user), (4, "alice"), "{status:?}");
-        let mut remote = Remote::started(&started, 0).await;
+        let mut remote = Remote::started(&started).await;
         // The number of its task is that of the maps and 100000.
         let name = format!("attempt_{}_0001_m_100003_0", job.id.tracker);
         assert_eq!(remote.attempt.to_string(), name);
@@ -379,7 +378,7 @@ fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
         assert!(refused.contains("does not match current attempt"), "{refused}");
         remote.attempt = own;
         // No restart is allowed, so nothing is kept.
-        assert!(remote.push(1).await.unwrap_err().contains("state restoring is disabled"));
+        assert!(remote.push().await.unwrap_err().contains("state restoring is disabled"));
 
         remote.state.lock().run_state = SUCCEEDED;
         let status = world.ended(&mut client, &job).await;
@@ -398,7 +397,7 @@ fn calls_wait_until_the_remote_job_tracker_has_the_job() {
         let mut client = world.client("alice");
         let job = world.prepare(&mut client, 3, 1, remote).await;
         client.submit_job(job.id.clone()).await.unwrap().unwrap();
-        let mut remote = Remote::started(&started, 0).await;
+        let mut remote = Remote::started(&started).await;
         remote.state.lock().holds = true;
         remote.report().await.unwrap();
         // A client that polls is not given an error.
@@ -505,56 +504,4 @@ async fn notified(listener: &tokio::net::TcpListener, reply: &str) {
     let request = String::from_utf8_lossy(&request[..length]);
     assert!(request.starts_with("GET /SUCCEEDED HTTP/"), "{request}");
     stream.write_all(format!("HTTP/1.1 {reply}\r\n\r\n").as_bytes()).await.unwrap();
-}
-
-#[test]
-fn the_next_remote_job_tracker_gets_what_the_last_one_left_even_if_the_service_was_killed() {
-    block_on(async {
-        let (mut world, started) = world().await;
-        let mut client = world.client("alice");
-        let restarts = |job: Job| remote(job).with("mapred.coronajobtracker.restart.count", "1");
-        let job = world.prepare(&mut client, 2, 0, restarts).await;
-        client.submit_job(job.id.clone()).await.unwrap();
-        let mut first = Remote::started(&started, 0).await;
-        first.report().await.unwrap();
-        first.until_submitted().await;
-        first.push(20).await.unwrap();
-        first.push(10).await.unwrap();
-        let committing: TaskAttemptId =
-            format!("attempt_{}_0001_m_000001_0", job.id.tracker).parse().unwrap();
-        let (attempt, tasks) = (first.attempt.clone(), vec![committing.clone()]);
-        let before = first.parent.get_and_set_committing(attempt, tasks).await.unwrap();
-        assert_eq!(before, [None]);
-
-        // After the service is killed, the remote job tracker continues and reports to the next service.
-        world.job_tracker.crash();
-        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
-        assert!(world.job_tracker.ready.contains("jobs resumed 1"), "{}", world.job_tracker.ready);
-        first.report().await.unwrap();
-        let mut client = world.client("alice");
-        until_progress(&mut client, &job, 0.5).await;
-        assert_eq!(first.state.lock().submitted, 2, "a second submission returns the status");
-
-        // The remote job tracker is lost.
-        let (_, address) = first.dies().await;
-        let mut second = Remote::started(&started, 1).await;
-        assert!(second.attempt.to_string().ends_with("_m_100002_1"), "{}", second.attempt);
-        let asked = second.parent.get_new_job_tracker_address(address.clone()).await.unwrap();
-        assert_eq!(asked, None, "it has not reported");
-        second.report().await.unwrap();
-        let asked = second.parent.get_new_job_tracker_address(address.clone()).await.unwrap();
-        assert_eq!(asked, Some(second.address.clone()));
-        let attempt = || second.attempt.clone();
-        let left = second.parent.get_corona_job_tracker_state(attempt()).await.unwrap();
-        let times: Vec<i64> = left.updates.iter().map(|update| update.at_ms).collect();
-        assert_eq!((times, left.restarts), (vec![10, 20], 1));
-        let next = TaskAttemptId { number: 1, ..committing.clone() };
-        let before = second.parent.get_and_set_committing(second.attempt.clone(), vec![next]).await;
-        assert_eq!(before.unwrap(), [Some(committing)]);
-        second.until_submitted().await;
-        second.state.lock().run_state = SUCCEEDED;
-        assert_eq!(world.ended(&mut client, &job).await.run_state, SUCCEEDED);
-        second.dies().await;
-        world.home.nothing_left().await;
-    });
 }
