@@ -24,7 +24,7 @@ use corona_job_engine::parent::{
 use corona_job_engine::{
     GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Launch, RequestId, Tracker, Work,
 };
-use corona_job_wire::{saved, translate};
+use corona_job_wire::saved;
 use corona_mapreduce::{
     AttemptKey, HistoryRecord, JobId, JobSettings, JobState, Split, TaskKey, TaskState, TaskStatus,
 };
@@ -573,20 +573,12 @@ impl FailOverSimulation {
         let unsent = std::mem::take(&mut remote.unsent);
         let (mut updates, mut done) = (Vec::new(), Vec::new());
         for update in &unsent {
-            let status = match &update.update {
-                wire::Update::StatusUpdate(update) => Some(&update.status),
-                _ => None,
-            };
-            let key = status.and_then(|it| translate::attempt_key(&self.spec.id, &it.attempt));
-            let state = status.map(|status| status.state);
-            done.extend(key.filter(|_| state == Some(wire::TaskState::Succeeded)));
-            let bytes = wire::to_bytes(update, MAX_STATE_BYTES).map_err(|it| it.to_string())?;
-            updates.push(SavedUpdate {
-                status_of: key,
-                is_passing: state == Some(wire::TaskState::CommitPending),
-                at_ms: update.at_ms,
-                bytes,
-            });
+            let kept = saved::kept(&self.spec.id, update, MAX_STATE_BYTES);
+            let kept = kept.map_err(|error| error.to_string())?;
+            let has_succeeded = matches!(&update.update, wire::Update::StatusUpdate(update)
+                if update.status.state == wire::TaskState::Succeeded);
+            done.extend(kept.status_of.filter(|_| has_succeeded));
+            updates.push(kept);
         }
         if self.send_to_parent(ParentInput::Pushed { attempt, updates })?.is_none() {
             self.die(attempt);

@@ -80,12 +80,12 @@ fn change_events(effects: &mut [JobEffect], from: EventStatus, to: EventStatus) 
     }
 }
 
-fn with_reports(
-    mut input: JobInput,
-    change: fn(&mut Vec<corona_mapreduce::TaskStatus>),
-) -> JobInput {
+/// Changes the state in all reports of attempts in one of these states.
+fn change_states(mut input: JobInput, from: &[TaskState], to: TaskState) -> JobInput {
     if let JobInput::Heartbeat { reports, .. } = &mut input {
-        change(reports);
+        for report in reports.iter_mut().filter(|report| from.contains(&report.state)) {
+            report.state = to;
+        }
     }
     input
 }
@@ -109,41 +109,27 @@ fn faults() -> Vec<Fault> {
             input => input,
         }),
         hears("failures count as successes", |input| {
-            with_reports(input, |reports| {
-                for report in reports {
-                    if matches!(report.state, TaskState::Failed | TaskState::FailedUnclean) {
-                        report.state = TaskState::Succeeded;
-                    }
-                }
-            })
+            change_states(
+                input,
+                &[TaskState::Failed, TaskState::FailedUnclean],
+                TaskState::Succeeded,
+            )
         }),
         hears("kills count as failures", |input| {
-            with_reports(input, |reports| {
-                for report in reports {
-                    if matches!(report.state, TaskState::Killed | TaskState::KilledUnclean) {
-                        report.state = TaskState::Failed;
-                    }
-                }
-            })
+            change_states(input, &[TaskState::Killed, TaskState::KilledUnclean], TaskState::Failed)
         }),
         hears("attempts that want to commit count as successes", |input| {
-            with_reports(input, |reports| {
-                for report in reports {
-                    if report.state == TaskState::CommitPending {
-                        report.state = TaskState::Succeeded;
-                    }
-                }
-            })
+            change_states(input, &[TaskState::CommitPending], TaskState::Succeeded)
         }),
         hears("failed fetches are not noticed, nor lost nodes", |mut input| {
-            if let JobInput::NodeLost { node } = &mut input {
-                *node = "nobody".into();
-            }
-            with_reports(input, |reports| {
-                for report in reports {
-                    report.reduce = None;
+            match &mut input {
+                JobInput::NodeLost { node } => *node = "nobody".into(),
+                JobInput::Heartbeat { reports, .. } => {
+                    reports.iter_mut().for_each(|report| report.reduce = None);
                 }
-            })
+                _ => {}
+            }
+            input
         }),
         says("slots are not released", |effects| {
             effects.retain(|effect| !matches!(effect, JobEffect::Release(_)));

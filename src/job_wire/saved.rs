@@ -7,12 +7,14 @@
 
 use std::sync::Arc;
 
+use corona_hadoop::io::TooLarge;
 use corona_hadoop::writables as wire;
 use corona_mapreduce::history::{AttemptEnd, AttemptResult};
 use corona_mapreduce::{Counters, JobId, TaskKind};
 use corona_model::types::Millis;
 
 use crate::translate;
+use corona_job_engine::parent::SavedUpdate;
 use corona_job_engine::{JobInput, Launch, SavedEvent};
 
 /// An attempt that is about to be launched; absent if its numbers are larger than the wire's.
@@ -89,6 +91,27 @@ pub fn tracker(name: &str, host: &str, http_port: i32) -> wire::Update {
         name: name.to_owned(),
         host: host.to_owned(),
         http_port,
+    })
+}
+
+/// An update as the parent keeps it, in at most so many bytes.
+///
+/// # Errors
+/// It has more.
+pub fn kept(
+    job: &JobId,
+    update: &wire::StateUpdate,
+    max_bytes: usize,
+) -> Result<SavedUpdate, TooLarge> {
+    let status = match &update.update {
+        wire::Update::StatusUpdate(update) => Some(&update.status),
+        _ => None,
+    };
+    Ok(SavedUpdate {
+        status_of: status.and_then(|status| translate::attempt_key(job, &status.attempt)),
+        is_passing: status.is_some_and(|it| it.state == wire::TaskState::CommitPending),
+        at_ms: update.at_ms,
+        bytes: wire::to_bytes(update, max_bytes)?,
     })
 }
 

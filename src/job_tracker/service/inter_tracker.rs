@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corona_hadoop::io::TooLarge;
 use corona_hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTracker;
 use corona_hadoop::protocols::inter_tracker::{InterTracker, JOB_IS_OVER};
 use corona_hadoop::rpc::{CallError, Caller, Fault};
@@ -19,12 +20,12 @@ use super::answers::known_id;
 use super::clock::now;
 use super::job::{AskError, Job};
 use super::launcher::Sender;
-use super::remote::{RemoteJob, saved_update};
+use super::remote::RemoteJob;
 use super::store::KnownJob;
 use super::{ServiceContext, answers};
 use corona_job_engine::parent::{ParentInput, ParentReply, Remote};
 use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, Order};
-use corona_job_wire::translate;
+use corona_job_wire::{saved, translate};
 
 /// Reports of task trackers that are welcome in a second, and the shortest time between two of one.
 const REPORTS_PER_SECOND: u32 = 1000;
@@ -35,6 +36,8 @@ const END_GRACE_MS: i64 = 10_000;
 const MAX_LOGGED: usize = 1000;
 /// The longest name of a host or a session, in bytes.
 const MAX_NAME: usize = 1000;
+/// The largest update of a state, in bytes.
+const MAX_UPDATE_BYTES: usize = 16 << 20;
 
 /// When a task tracker reports on a job again. What a task has finished waits for that, so few task trackers
 /// report often; many share what the service takes. Each reports on each of its jobs separately.
@@ -354,8 +357,9 @@ impl InterCoronaJobTracker for ServiceContext {
     ) -> Result<(), Fault> {
         let (job, attempt) = self.remote_job(&attempt)?;
         let id = &job.description().id;
-        let updates = updates.iter().map(|update| saved_update(id, update));
-        let updates = updates.collect::<Result<_, Fault>>()?;
+        let updates = updates.iter().map(|update| saved::kept(id, update, MAX_UPDATE_BYTES));
+        let too_large = |error: TooLarge| Fault::io(format!("an update has {error}"));
+        let updates = updates.collect::<Result<_, TooLarge>>().map_err(too_large)?;
         job.asked(ParentInput::Pushed { attempt, updates }).await.map(drop)
     }
 

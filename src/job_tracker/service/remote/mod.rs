@@ -19,7 +19,7 @@ use corona_hadoop::rpc::{CallError, ClientOptions, Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
 use corona_mapreduce::history::JobEnd;
-use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind, TaskDemand};
+use corona_mapreduce::{AttemptKey, Counters, JobState, PerKind, TaskDemand};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
 use corona_process::panics::{Panic, caught, spawn_detached};
 use corona_session_driver::{Contact, InfoUpdate, SessionDriver, SessionEvents};
@@ -63,8 +63,6 @@ const LINGER: Duration = Duration::from_secs(30);
 const SPLIT_CLASS: &str = "org.apache.hadoop.mapred.JobClient$RawSplit";
 /// Characters of a note of a remote job tracker.
 const MAX_NOTE: usize = 1000;
-/// The largest update of a state, in bytes.
-const MAX_UPDATE_BYTES: usize = 16 << 20;
 
 /// A job that a remote job tracker runs. Copies are the same job.
 #[derive(Clone, Debug)]
@@ -416,22 +414,6 @@ impl RemoteJob {
         let current = place.remote.as_ref().filter(|it| !is_at(&(it.host.clone(), it.port)));
         Some(Ok(current.map(address)))
     }
-}
-
-/// An update as it is kept.
-pub(super) fn saved_update(job: &JobId, update: &wire::StateUpdate) -> Result<SavedUpdate, Fault> {
-    let bytes = wire::to_bytes(update, MAX_UPDATE_BYTES)
-        .map_err(|error| Fault::io(format!("an update has {error}")))?;
-    let status = match &update.update {
-        wire::Update::StatusUpdate(update) => Some(&update.status),
-        _ => None,
-    };
-    Ok(SavedUpdate {
-        status_of: status.and_then(|status| translate::attempt_key(job, &status.attempt)),
-        is_passing: status.is_some_and(|it| it.state == wire::TaskState::CommitPending),
-        at_ms: update.at_ms,
-        bytes,
-    })
 }
 
 /// Where the remote job tracker is. Which attempt has taken the job, and which has pages, may be known of
