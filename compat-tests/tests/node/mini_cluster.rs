@@ -347,19 +347,6 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
     let printed = String::from_utf8_lossy(&planned.stdout).into_owned();
     assert!(printed.contains("2 files") && printed.contains("2 maps, 1 reduce;"), "{printed}");
     assert!(!cluster.path("new").exists());
-    for (arguments, expected) in [
-        (
-            &["--input", "in", "--output", "out", "--mapper", "cat"],
-            "out already exists; nothing is overwritten: name",
-        ),
-        (
-            &["--input", "no*", "--output", "new", "--mapper", "cat"],
-            "input no*: no file or directory matches",
-        ),
-    ] {
-        let said = cluster.fails(arguments);
-        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
-    }
     cluster.stop();
 }
 
@@ -428,10 +415,9 @@ fn finished_jobs_are_found_from_the_one_url_and_safe_mode_can_be_set() {
 fn a_job_that_fails_says_why() {
     let cluster = MiniCluster::start(&["mapred.map.max.attempts=2"]);
     cluster.write("in", "a\nb\n");
-    let map = |mapper: &'static str, output: &'static str| {
-        ["--input", "in", "--reduces", "0", "--mapper", mapper, "--output", output]
-    };
-    let said = cluster.fails(&map("cat >/dev/null; echo it is broken >&2; exit 3", "out1"));
+    let broken = "cat >/dev/null; echo it is broken >&2; exit 3";
+    let map = ["--input", "in", "--reduces", "0", "--mapper", broken, "--output", "out1"];
+    let said = cluster.fails(&map);
     for expected in [
         "m_000000 failed 2 times; the last time:",
         "subprocess failed with code 3",
@@ -440,11 +426,6 @@ fn a_job_that_fails_says_why() {
     ] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
-    // A mapper that hangs, with what it has started.
-    let mut hangs = map("cat; sleep 600", "out2").to_vec();
-    hangs.extend(["-D", "mapred.task.timeout=1000", "-D", "mapred.map.max.attempts=1"]);
-    let said = cluster.fails(&hangs);
-    assert!(said.contains("failed to report status for"), "{said}");
     // One that writes without end, in lines and in one line.
     for (mapper, limit, expected) in [
         ("yes", "corona.task.max.output.bytes=1000000", "yes has written more than 1000000 bytes"),
@@ -469,26 +450,13 @@ fn a_job_that_fails_says_why() {
         ]);
         assert!(said.contains(expected), "{said}");
     }
-    // A compressed file that is damaged.
-    let golden = fs::read(repository().join("src/task/golden/text.bz2")).unwrap();
-    cluster.write("cut.bz2", &golden[..golden.len() / 2]);
-    cluster.write("damaged.bz2", [&golden[..1000], &[0; 8], &golden[1008..]].concat());
-    for (input, expected) in [("cut.bz2", "EOF reached"), ("damaged.bz2", "bzip2: ")] {
-        let output = format!("out-{input}");
-        let said = cluster.fails(&["--input", input, "--output", &output, "--mapper", "cat"]);
-        let file = format!("cannot read the input file:{}", cluster.path(input).display());
-        assert!(said.contains(&file) && said.contains(expected), "{said}");
-    }
     // A line of the input that is too large can be left out.
     cluster.write("in", format!("a\n{}\nb\n", "x".repeat(5_000)));
     let bad = ["--input", "in", "--mapper", "cat", "-D", "corona.task.max.record.bytes=2000"];
-    let said = cluster
-        .fails(&[&bad[..], &["--output", "out4", "-D", "mapred.map.max.attempts=1"]].concat());
-    assert!(said.contains("a line has more than 2000 bytes"), "{said}");
-    let output = cluster.run(&[&bad[..], &["--output", "out5", "--skip-bad-records"]].concat());
+    let output = cluster.run(&[&bad[..], &["--output", "out2", "--skip-bad-records"]].concat());
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(printed.contains("MAP_SKIPPED_RECORDS"), "{printed}");
-    assert_eq!(cluster.lines("out5"), ["a\t", "b\t"]);
+    assert_eq!(cluster.lines("out2"), ["a\t", "b\t"]);
     cluster.stop();
 }
 
