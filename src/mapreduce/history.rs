@@ -28,6 +28,14 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// The name that job clients print.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Succeeded => "SUCCEEDED",
+            other => other.history_name(),
+        }
+    }
+
     /// The name in a history file.
     pub fn history_name(self) -> &'static str {
         match self {

@@ -11,12 +11,7 @@ use super::submission::EndNotice;
 
 /// Notifies, and tries again as often as the job wants.
 pub(super) async fn notify(notice: &EndNotice, job: &JobId, state: JobState) {
-    let status = match state {
-        JobState::Succeeded => "SUCCEEDED",
-        JobState::Failed => "FAILED",
-        _ => "KILLED",
-    };
-    let url = notice.url.replace("$jobId", job.as_str()).replace("$jobStatus", status);
+    let url = notice.url.replace("$jobId", job.as_str()).replace("$jobStatus", state.name());
     let Some(target) = Target::parse(&url) else {
         tracing::warn!(%job, url, "cannot notify of the end of a job: not an http address");
         return;

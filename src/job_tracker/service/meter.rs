@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use corona_mapreduce::history::AttemptResult;
-use corona_mapreduce::{HistoryRecord, PerKind, TaskKind, TaskState, TaskStatus};
+use corona_mapreduce::{HistoryRecord, PerKind, TaskState, TaskStatus};
 use corona_process::histogram::Histogram;
 
 use corona_job_engine::{Launch, Work};
@@ -97,13 +97,5 @@ impl Meter {
         if news {
             self.report_to_action.record(took);
         }
-    }
-}
-
-/// The kinds as labels have them.
-pub(super) fn kind_name(kind: TaskKind) -> &'static str {
-    match kind {
-        TaskKind::Map => "map",
-        TaskKind::Reduce => "reduce",
     }
 }

@@ -11,7 +11,7 @@ use corona_web::exchange::Parameters;
 use super::gather::{Detail, Row, TaskDetail};
 use super::pages::jobs::Filter;
 use super::pages::tasks::KINDS;
-use super::pages::{STANDINGS, kind_name, standing_name, state_name};
+use super::pages::{STANDINGS, kind_name, standing_name};
 use super::trackers::Places;
 use corona_job_engine::{AttemptTimes, AttemptView, NodeUse, TaskOutline, TaskStanding, TaskView};
 
@@ -95,7 +95,7 @@ fn job(row: &Row) -> Job {
         queue: job.queue.to_string(),
         pool: job.pool.to_string(),
         priority: progress.priority.name().into(),
-        state: state_name(progress.state).into(),
+        state: progress.state.name().into(),
         submitted_ms: progress.submitted.0,
         ended_ms: progress.finished_at.map(|at| at.0),
         setup_progress: progress.setup,
@@ -119,7 +119,7 @@ pub(super) fn jobs(
     let filter = Filter::new(parameters);
     let ended = one_of(parameters, "ended", &[("0", false), ("1", true)])?;
     // The filter compares it.
-    one_of(parameters, "state", &STATES.map(|state| (state_name(state), ())))?;
+    one_of(parameters, "state", &STATES.map(|state| (state.name(), ())))?;
     let after = paging.after("a job", |name| name.parse::<JobId>().ok())?;
     let wanted = rows.into_iter().filter(|row| {
         let is_ended = row.progress.finished_at.is_some();

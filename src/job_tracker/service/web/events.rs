@@ -10,8 +10,6 @@ use corona_model::text::cut;
 use corona_web::events::{Committed, PRIVILEGED_ACTION};
 use serde::Serialize;
 
-use super::pages::state_name;
-
 /// All events, and the channel to their subscribers.
 pub(in crate::service) type Events = corona_web::events::Events<Happening, Committed>;
 
@@ -78,9 +76,7 @@ impl Happening {
                 let reason = Some(bounded(error));
                 ("task_failed", What::Task { task: job.task(*task), purpose: role.name(), reason })
             }
-            HistoryRecord::Ended(end) => {
-                ("job_ended", What::JobEnded { state: state_name(end.state) })
-            }
+            HistoryRecord::Ended(end) => ("job_ended", What::JobEnded { state: end.state.name() }),
         };
         Some(Happening { name, job: Some(job.clone()), what })
     }

@@ -4,9 +4,10 @@ use corona_mapreduce::{JobState, PerKind, TaskKind};
 use corona_web::process::process;
 use corona_web::prometheus::{Text, families};
 
-use super::super::meter::{Counter, Meter, kind_name};
+use super::super::meter::{Counter, Meter};
 use super::super::store::Load;
 use super::gather::Row;
+use super::pages::kind_name;
 
 families! {
     BUILD = Gauge "corona_job_tracker_build_info" "1, with the version.";

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 
 use super::super::super::store::Load;
 use super::super::gather::Row;
-use super::{job_path, slot_type, state_badge, state_name};
+use super::{job_path, slot_type, state_badge};
 
 /// Which of the two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Filter {
         let pool = job.pool.to_string();
         is_one(&self.users, &job.user)
             && (is_one(&self.pools, &pool) || is_one(&self.pools, &job.queue))
-            && self.state.as_ref().is_none_or(|state| state_name(row.progress.state) == state)
+            && self.state.as_ref().is_none_or(|state| row.progress.state.name() == state)
             && named()
     }
 }
@@ -174,7 +174,7 @@ fn columns<'a>(list: List, now: Millis) -> Vec<Column<'a, Row>> {
         })
         .sorted_by(|a: &Row, b| a.description.pool.cmp(&b.description.pool)),
         Column::text("state", "State", |row: &Row| state_badge(row.progress.state))
-            .sorted_by(|a: &Row, b| state_name(a.progress.state).cmp(state_name(b.progress.state))),
+            .sorted_by(|a: &Row, b| a.progress.state.name().cmp(b.progress.state.name())),
     ];
     if list == List::Running {
         columns.push(

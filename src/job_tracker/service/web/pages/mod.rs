@@ -48,17 +48,6 @@ pub(super) fn kind_name(kind: TaskKind) -> &'static str {
     }
 }
 
-/// The state of a job, as Hadoop names it.
-pub(super) fn state_name(state: JobState) -> &'static str {
-    match state {
-        JobState::Prep => "PREP",
-        JobState::Running => "RUNNING",
-        JobState::Succeeded => "SUCCEEDED",
-        JobState::Failed => "FAILED",
-        JobState::Killed => "KILLED",
-    }
-}
-
 pub(super) fn state_badge(state: JobState) -> Markup {
     let class = match state {
         JobState::Prep | JobState::Running => "",
@@ -66,7 +55,7 @@ pub(super) fn state_badge(state: JobState) -> Markup {
         JobState::Failed => "bad",
         JobState::Killed => "warn",
     };
-    html! { span class={ "badge " (class) } { (state_name(state)) } }
+    html! { span class={ "badge " (class) } { (state.name()) } }
 }
 
 /// A standing, as addresses and the interface for programs name it.
