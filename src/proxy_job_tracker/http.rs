@@ -145,14 +145,8 @@ impl ProxyContext {
         if let Some(target) = &announced {
             let form = form.map(|form| encoded(form.iter()));
             let wanted = Wanted { caller, address: Address::Path, path: &slashed(page), form };
-            match self.relay.pass(&self.sessions, target, wanted).await {
-                Ok(page) => return page,
-                Err(error) => {
-                    tracing::info!(%target, %error, "a job tracker does not answer");
-                    if let Some(page) = error.page() {
-                        return page;
-                    }
-                }
+            if let Some(page) = self.relayed(target, wanted).await {
+                return page;
             }
         }
         match job.filter(|_| !is_form) {
@@ -160,6 +154,17 @@ impl ProxyContext {
                 exchange::see_other(&format!("/jobs/{}", exchange::encode_segment(job.as_str())))
             }
             None => could_not_connect(host, port, announced.is_some()),
+        }
+    }
+
+    /// The answer of a job tracker, or what is said in its place; none where its history may be shown.
+    async fn relayed(&self, target: &Target, wanted: Wanted<'_>) -> Option<Page> {
+        match self.relay.pass(&self.sessions, target, wanted).await {
+            Ok(page) => Some(page),
+            Err(error) => {
+                tracing::info!(%target, %error, "a job tracker does not answer");
+                error.page()
+            }
         }
     }
 
@@ -186,14 +191,8 @@ impl ProxyContext {
                 let path = relayed_path(query, &["host", "port", "path", "jobhistoryfileloc"]);
                 let address = Address::Query;
                 let wanted = Wanted { caller, address, path: &path, form: None };
-                match self.relay.pass(&self.sessions, target, wanted).await {
-                    Ok(page) => return page,
-                    Err(error) => {
-                        tracing::info!(%target, %error, "a job tracker does not answer");
-                        if let Some(page) = error.page() {
-                            return page;
-                        }
-                    }
+                if let Some(page) = self.relayed(target, wanted).await {
+                    return page;
                 }
             }
             if let Some(page) = self.history(query).await {
