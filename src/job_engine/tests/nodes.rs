@@ -122,16 +122,6 @@ fn a_lost_node_loses_what_runs_and_maps_whose_output_is_needed() {
 }
 
 #[test]
-fn maps_are_not_lost_with_their_node_once_all_reduces_are_done() {
-    let mut world = world(1, 1);
-    world.set_up("m2.0");
-    world.grant(2, "b");
-    world.report("a", "m0.0", Succeeded);
-    world.report("b", "r0.0", Succeeded);
-    assert_eq!(world.lose("a"), NOTHING);
-}
-
-#[test]
 fn free_slots_of_a_lost_node_are_requested_again() {
     let mut world = world(2, 0);
     world.submit();
