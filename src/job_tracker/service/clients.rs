@@ -120,11 +120,15 @@ impl ServiceContext {
     }
 
     /// The statuses of the jobs that the caller may see.
-    fn statuses(&self, caller: &Caller, which: impl Fn(&JobProgress) -> bool) -> Vec<JobStatus> {
+    fn statuses(
+        &self,
+        caller: &Caller,
+        which: impl Fn(&KnownJob, &JobProgress) -> bool,
+    ) -> Vec<JobStatus> {
         let known = self.store.all().into_iter();
         let statuses = known.filter_map(|known| {
             let (description, progress) = (known.description()?, known.progress()?);
-            let shown = self.access.sees(caller, description) && which(&progress);
+            let shown = self.access.sees(caller, description) && which(&known, &progress);
             shown.then(|| known.status()).flatten()
         });
         statuses.collect()
@@ -385,11 +389,11 @@ impl JobSubmission for ServiceContext {
     }
 
     async fn jobs_to_complete(&self, caller: &Caller) -> Result<Option<Vec<JobStatus>>, Fault> {
-        Ok(Some(self.statuses(caller, |progress| progress.finished_at.is_none())))
+        Ok(Some(self.statuses(caller, |_, progress| progress.finished_at.is_none())))
     }
 
     async fn get_all_jobs(&self, caller: &Caller) -> Result<Option<Vec<JobStatus>>, Fault> {
-        Ok(Some(self.statuses(caller, |_| true)))
+        Ok(Some(self.statuses(caller, |_, _| true)))
     }
 
     async fn get_queues(&self, _caller: &Caller) -> Result<Option<Vec<JobQueueInfo>>, Fault> {
@@ -411,14 +415,10 @@ impl JobSubmission for ServiceContext {
         caller: &Caller,
         queue: String,
     ) -> Result<Option<Vec<JobStatus>>, Fault> {
-        let known = self.store.all().into_iter();
-        let in_queue = known.filter(|known| ServiceContext::is_in_queue(known, &queue));
-        let statuses = in_queue.filter_map(|known| {
-            let (description, progress) = (known.description()?, known.progress()?);
-            let shown = self.access.sees(caller, description) && progress.finished_at.is_none();
-            shown.then(|| known.status()).flatten()
-        });
-        Ok(Some(statuses.collect()))
+        let runs_there = |known: &KnownJob, progress: &JobProgress| {
+            progress.finished_at.is_none() && ServiceContext::is_in_queue(known, &queue)
+        };
+        Ok(Some(self.statuses(caller, runs_there)))
     }
 
     async fn get_queue_acls_for_current_user(

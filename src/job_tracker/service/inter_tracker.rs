@@ -399,10 +399,9 @@ impl InterCoronaJobTracker for ServiceContext {
 mod tests {
     use corona_hadoop::writables::Action;
     use corona_mapreduce::JobId;
-    use corona_mapreduce::TaskState;
     use tokio::sync::watch;
 
-    use super::super::job::tests::{Notes, grant_at, report, start, start_ahead};
+    use super::super::job::tests::{Notes, all_succeed, grant_at, start, start_ahead};
     use super::super::launcher::tests::tracker;
     use super::super::store::Retired;
     use super::super::submission::tests::submission;
@@ -494,10 +493,7 @@ mod tests {
         let id = answers::job_id(&job.description().id).unwrap();
         let much_later = || Millis(now().0 + END_GRACE_MS);
         assert!(matches!(shared.place_of(&id, much_later()), Place::Here(_)), "it runs");
-        for number in [2, 0, 1] {
-            job.apply(report(number, TaskState::Succeeded)).await.unwrap();
-        }
-        job.look(|_| ()).await.unwrap();
+        all_succeed(&job).await;
         assert!(matches!(shared.place_of(&id, now()), Place::Here(_)), "it has just ended");
         let Place::Over(Some(job)) = shared.place_of(&id, much_later()) else { panic!() };
 
@@ -523,10 +519,7 @@ mod tests {
         let (job, _running) = start_ahead(&Notes::default(), 3_600_000);
         job.apply(grant_at(1, &at.address)).await.unwrap();
         shared.store.begin(job.clone());
-        for number in [2, 0, 1] {
-            job.apply(report(number, TaskState::Succeeded)).await.unwrap();
-        }
-        job.look(|_| ()).await.unwrap();
+        all_succeed(&job).await;
         let id = answers::job_id(&job.description().id).unwrap();
         assert!(job.progress().finished_at.unwrap().since(now()) > 3_000_000);
         assert!(matches!(shared.place_of(&id, now()), Place::Here(_)), "it has just ended");

@@ -631,6 +631,14 @@ pub(super) mod tests {
         }
     }
 
+    /// Set-up, the map, clean-up: each on the slot of the one before.
+    pub(in super::super) async fn all_succeed(job: &Job) {
+        for number in [2, 0, 1] {
+            job.apply(report(number, TaskState::Succeeded)).await.unwrap();
+        }
+        job.look(|_| ()).await.unwrap();
+    }
+
     #[tokio::test]
     async fn a_job_is_carried_out_to_its_end() {
         let dir = tempfile::tempdir().unwrap();
@@ -639,11 +647,7 @@ pub(super) mod tests {
         let notes = Notes::default();
         let (job, _stop) = start(&notes, Some(log));
         job.apply(grant(1)).await.unwrap();
-        // Set-up, the map, clean-up: each on the slot of the one before.
-        for number in [2, 0, 1] {
-            job.apply(report(number, TaskState::Succeeded)).await.unwrap();
-        }
-        job.look(|_| ()).await.unwrap();
+        all_succeed(&job).await;
         let progress = job.progress();
         assert_eq!(progress.state, JobState::Succeeded);
         let expected =
@@ -676,10 +680,7 @@ pub(super) mod tests {
         let (job, _stop) = start(&notes, Some(log));
         job.apply(grant(1)).await.unwrap();
         faults.fail_writes(std::io::ErrorKind::StorageFull);
-        for number in [2, 0, 1] {
-            job.apply(report(number, TaskState::Succeeded)).await.unwrap();
-        }
-        job.look(|_| ()).await.unwrap();
+        all_succeed(&job).await;
         assert_eq!(job.progress().state, JobState::Succeeded);
         // Another start must not do again what was done since.
         for _ in 0..1000 {
