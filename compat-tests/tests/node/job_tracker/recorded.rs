@@ -9,17 +9,13 @@ use compat_tests::task_tracker::steps::TaskRole;
 use corona::conformance::capture::{ConnectionId, Limits, Side};
 use corona::conformance::hadoop_rpc::{HadoopSaid, hadoop_conversations};
 use corona::conformance::open;
-use corona::hadoop::io::Reader;
 use corona::hadoop::object::{Object, Value};
-use corona::hadoop::rpc::{Call, ConnectionHeader, MAGIC, Outcome, Reply};
-use corona::hadoop::writables::{JobId, to_bytes};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use corona::hadoop::rpc::{Call, ConnectionHeader, Outcome, Reply};
+use corona::hadoop::writables::JobId;
 
 use super::super::task_tracker::block_on;
+use super::super::task_tracker::recorded::{Talk, framed, read};
 use super::*;
-
-const MAX_BYTES: usize = 1 << 24;
 
 /// A recorded call with its answer.
 struct Exchange {
@@ -56,39 +52,6 @@ fn recorded(name: &str) -> Vec<Exchange> {
     }
     all.sort_by_key(|exchange| exchange.at);
     all
-}
-
-/// A connection of a client.
-pub(super) struct Talk {
-    stream: TcpStream,
-    inbox: Vec<u8>,
-}
-
-impl Talk {
-    pub(super) async fn open(address: &InetAddress, header: &ConnectionHeader) -> Talk {
-        let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await.unwrap();
-        let header = to_bytes(header, MAX_BYTES).unwrap();
-        stream.write_all(&[&MAGIC[..], &length(&header), &header].concat()).await.unwrap();
-        Talk { stream, inbox: vec![] }
-    }
-
-    pub(super) async fn exchange(&mut self, call: &Call) -> Reply {
-        let call = to_bytes(call, MAX_BYTES).unwrap();
-        self.stream.write_all(&[&length(&call)[..], &call].concat()).await.unwrap();
-        loop {
-            let mut reader = Reader::partial(&self.inbox, MAX_BYTES);
-            if let Ok(reply) = Reply::decode(&mut reader) {
-                self.inbox.drain(..reader.position());
-                return reply;
-            }
-            let read = self.stream.read_buf(&mut self.inbox).await.unwrap();
-            assert_ne!(read, 0, "the connection ended");
-        }
-    }
-}
-
-fn length(bytes: &[u8]) -> [u8; 4] {
-    i32::try_from(bytes.len()).unwrap().to_be_bytes()
 }
 
 /// The form of an answer: whether it is one, its class, and whether it is null.
@@ -133,15 +96,14 @@ fn the_recorded_commands_get_answers_of_the_recorded_form() {
         let exchanges = recorded("commands");
         assert!(exchanges.len() > 70, "{}", exchanges.len());
         let mut client = world.client("root");
+        let address = world.job_tracker.address.to_string();
         let mut talks = HashMap::new();
         let mut ids = HashMap::new();
         let mut methods = std::collections::BTreeSet::new();
         for Exchange { connection, header, call, answer, .. } in exchanges {
             let talk = match talks.entry(connection) {
                 Entry::Occupied(open) => open.into_mut(),
-                Entry::Vacant(new) => {
-                    new.insert(Talk::open(&world.job_tracker.address, &header).await)
-                }
+                Entry::Vacant(new) => new.insert(Talk::open(&address, &header).await),
             };
             let call = translated(call, &ids);
             let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,done");
@@ -150,7 +112,7 @@ fn the_recorded_commands_get_answers_of_the_recorded_form() {
                 let id = job_of(&Outcome::Value(call.parameters[0].clone()));
                 job = Some(world.files(&mut client, id, 2, 1, waits).await);
             }
-            let ours = talk.exchange(&call).await;
+            let ours = read(&talk.exchange(&framed(&call)).await);
             assert_eq!(form(&ours), form(&answer), "{call:?}\n{ours:?}");
             if call.method == "getNewJobId" {
                 ids.insert(job_of(&answer.outcome), job_of(&ours.outcome));
@@ -218,12 +180,13 @@ async fn replay(world: &TestCluster, play: &Play) {
     let exchanges = recorded(play.name);
     assert!(exchanges.len() > 10, "{}: {}", play.name, exchanges.len());
     let mut client = world.client("root");
+    let address = world.job_tracker.address.to_string();
     let (mut talks, mut ids) = (HashMap::new(), HashMap::new());
     let mut states = std::collections::BTreeSet::new();
     for Exchange { connection, header, call, answer, .. } in exchanges {
         let talk = match talks.entry(connection) {
             Entry::Occupied(open) => open.into_mut(),
-            Entry::Vacant(new) => new.insert(Talk::open(&world.job_tracker.address, &header).await),
+            Entry::Vacant(new) => new.insert(Talk::open(&address, &header).await),
         };
         let call = translated(call, &ids);
         let acts = ["submitJob", "getNewJobId", "killJob"].contains(&&*call.method);
@@ -237,7 +200,7 @@ async fn replay(world: &TestCluster, play: &Play) {
         }
         let deadline = std::time::Instant::now() + PATIENCE;
         let ours = loop {
-            let ours = talk.exchange(&call).await;
+            let ours = read(&talk.exchange(&framed(&call)).await);
             if acts || is_like(&ours, &answer) || std::time::Instant::now() > deadline {
                 break ours;
             }

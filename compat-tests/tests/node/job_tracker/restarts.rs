@@ -8,7 +8,7 @@ use corona::hadoop::protocols::job_submission;
 use corona::hadoop::rpc::{Call, ConnectionHeader};
 
 use super::super::task_tracker::block_on;
-use super::recorded::Talk;
+use super::super::task_tracker::recorded::{Talk, framed, read};
 use super::*;
 
 #[test]
@@ -185,7 +185,7 @@ fn clients_keep_their_connections_over_a_restart_in_place() {
         let protocol = job_submission::PROTOCOL.name.to_owned();
         // It never connects again.
         let header = ConnectionHeader { protocol, user };
-        let mut raw = Talk::open(&world.job_tracker.address, &header).await;
+        let mut raw = Talk::open(&world.job_tracker.address.to_string(), &header).await;
         assert_eq!(ask(&mut raw, 1).await, 1);
         for round in 1..=3 {
             let before = starts(&world);
@@ -248,5 +248,5 @@ async fn half_done(
 /// Asks with this number, and returns that of the reply.
 async fn ask(talk: &mut Talk, id: i32) -> i32 {
     let method = "getFilesystemName".to_owned();
-    talk.exchange(&Call { id, method, parameters: vec![] }).await.id
+    read(&talk.exchange(&framed(&Call { id, method, parameters: vec![] })).await).id
 }

@@ -8,7 +8,7 @@ mod jobs;
 mod managers;
 mod native;
 mod readers;
-mod recorded;
+pub(super) mod recorded;
 mod restarts;
 mod runs;
 

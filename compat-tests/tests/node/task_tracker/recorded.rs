@@ -150,13 +150,13 @@ pub(super) fn recorded_ends(job: &str) -> Vec<TaskStatus> {
 }
 
 /// A connection whose bytes are those of the test.
-struct Talk {
+pub(crate) struct Talk {
     stream: TcpStream,
     inbox: Vec<u8>,
 }
 
 impl Talk {
-    async fn open(address: &str, header: &ConnectionHeader) -> Talk {
+    pub(crate) async fn open(address: &str, header: &ConnectionHeader) -> Talk {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let header = to_bytes(header, MAX_BYTES).unwrap();
         stream.write_all(&[&MAGIC[..], &length(&header), &header].concat()).await.unwrap();
@@ -164,7 +164,7 @@ impl Talk {
     }
 
     /// The bytes of the answer to a call.
-    async fn exchange(&mut self, call: &[u8]) -> Vec<u8> {
+    pub(crate) async fn exchange(&mut self, call: &[u8]) -> Vec<u8> {
         self.stream.write_all(call).await.unwrap();
         loop {
             let mut reader = Reader::partial(&self.inbox, MAX_BYTES);
@@ -245,11 +245,12 @@ impl Peers {
     }
 }
 
-fn read(answer: &[u8]) -> Reply {
+pub(crate) fn read(answer: &[u8]) -> Reply {
     Reply::decode(&mut Reader::new(answer)).unwrap()
 }
 
-fn framed(call: &Call) -> Vec<u8> {
+/// A call with its length.
+pub(crate) fn framed(call: &Call) -> Vec<u8> {
     let bytes = to_bytes(call, MAX_BYTES).unwrap();
     [&length(&bytes)[..], &bytes].concat()
 }
