@@ -157,7 +157,7 @@ impl ProxyContext {
         }
     }
 
-    /// The answer of a job tracker, or what is said in its place; none where its history may be shown.
+    /// The answer of a job tracker, or the page that replaces it; none where the history of the job may replace it.
     async fn relayed(&self, target: &Target, wanted: Wanted<'_>) -> Option<Page> {
         match self.relay.pass(&self.sessions, target, wanted).await {
             Ok(page) => Some(page),

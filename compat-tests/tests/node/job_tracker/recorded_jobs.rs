@@ -92,7 +92,7 @@ fn the_engine_does_what_each_recorded_job_tracker_did() {
         ("inproc-sleep", "202611210043.1"),
         ("remote-sleep", "202611210044.2"),
         ("wc-remote", "202611210045.2"),
-        // One that loses a node, one that loses slots to another job, and that other one.
+        // One job loses a node, one loses slots to another job, and one takes them.
         ("nodedeath", "202611210046.1"),
         ("preempt", "202611210047.1"),
         ("preempt", "202611210047.2"),
