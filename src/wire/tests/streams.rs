@@ -11,13 +11,12 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::dice::Dice;
 use super::reading::call;
 use crate::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTracker,
     SessionDriver, SessionDriverCall, SessionDriverReply,
 };
-use crate::client::{CallError, Client, ClientOptions, ConnectError, PreparedCall};
+use crate::client::{CallError, Client, ClientOptions, PreparedCall};
 use crate::server::{Answer, Counters, Ending, Handler, Limits, ListenOn, Peer, Server, listen};
 use crate::{Exception, FaultKind, Malformed, Service};
 use corona_access::NO_TLS;
@@ -416,58 +415,6 @@ async fn too_much_ends_the_connection() {
     }
 }
 
-/// Unfinished messages fill the memory again and again. Their connections are closed; a peer that
-/// has been idle, one that calls all the time and one that reconnects are served as ever.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unfinished_messages_cost_those_who_sent_them() {
-    let limits = Limits {
-        max_frame_bytes: 1 << 20,
-        max_total_inflight_bytes: 1 << 20,
-        max_connections: 100,
-        ..Limits::default()
-    };
-    let server = Running::start::<ClusterManager>(answer, limits);
-    let mut idle = server.client::<ClusterManager>().await;
-    idle.get_next_session_id().await.unwrap();
-    let mut busy = server.client::<ClusterManager>().await;
-    let large = "x".repeat(2000);
-    let (address, counters) = (server.address, server.counters.clone());
-    let attackers: Vec<_> = (0..8)
-        .map(|_| {
-            tokio::spawn(async move {
-                let unfinished = [&(1_u32 << 20).to_be_bytes()[..], &vec![0x80; 200 << 10]];
-                loop {
-                    let mut stream = TcpStream::connect(address).await.unwrap();
-                    let _ = stream.write_all(&unfinished.concat()).await;
-                    // Until it is closed.
-                    let _ = stream.read(&mut [0]).await;
-                }
-            })
-        })
-        .collect();
-    let mut served = 0;
-    while counters.ended(Ending::Memory) < 20 || served < 200 {
-        let calls = async {
-            busy.session_heartbeat("good".to_owned()).await.unwrap();
-            let answer = busy.session_heartbeat(large.clone()).await;
-            assert!(matches!(answer, Err(CallError::Exception(_))), "{answer:?}");
-            let mut fresh = server.client::<ClusterManager>().await;
-            fresh.get_next_session_id().await.unwrap();
-        };
-        tokio::time::timeout(Duration::from_secs(5), calls).await.expect("answers in time");
-        served += 1;
-    }
-    idle.get_next_session_id().await.unwrap();
-    for attacker in attackers {
-        attacker.abort();
-        assert!(attacker.await.unwrap_err().is_cancelled());
-    }
-    drop((idle, busy));
-    until(|| server.counters.open() == 0).await;
-    assert_eq!(server.counters.inflight_bytes(), 0);
-    server.stop().await;
-}
-
 #[tokio::test]
 async fn a_long_message_over_short_frames_is_bounded() {
     let limits = Limits { max_frame_bytes: 4096, ..Limits::default() };
@@ -697,86 +644,4 @@ async fn a_call_that_is_given_up_leaves_nothing_to_be_misread() {
     assert!(!client.is_usable());
     assert!(matches!(client.get_next_session_id().await, Err(CallError::Spent)));
     server.stop().await;
-}
-
-#[tokio::test]
-async fn an_address_without_a_server() {
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let error = Client::<ClusterManager>::connect(address, ClientOptions::default()).await;
-    assert!(matches!(error, Err(ConnectError::Io(_))));
-}
-
-/// Ten thousand bad inputs of many kinds, and a good client that notices none of them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_malformed_frames() {
-    const KINDS: usize = 13;
-    let limits = Limits {
-        max_frame_bytes: 1 << 20,
-        frame_timeout: Duration::from_millis(200),
-        ..Limits::default()
-    };
-    let server = Running::start::<ClusterManager>(answer, limits);
-    let good = tokio::spawn({
-        let mut client = server.client::<ClusterManager>().await;
-        async move {
-            let mut calls = 0u32;
-            while calls < 2000 {
-                assert_eq!(client.get_next_session_id().await.unwrap(), "202611210003.1");
-                calls += 1;
-                tokio::task::yield_now().await;
-            }
-        }
-    });
-    let mut dice = Dice::new(7);
-    let mut hanging = vec![];
-    for round in 0..10_000 {
-        let input = malformed(round % KINDS, &mut dice);
-        let mut peer = TcpStream::connect(server.address).await.unwrap();
-        // The server may close before all is sent.
-        let _ = peer.write_all(&input).await;
-        hanging.push(peer);
-        if hanging.len() > 100 {
-            hanging.remove(0);
-        }
-    }
-    within(good).await.unwrap();
-    let mut client = server.client::<ClusterManager>().await;
-    assert_eq!(within(client.get_next_session_id()).await.unwrap(), "202611210003.1");
-    drop((client, hanging));
-    until(|| server.counters.open() == 0).await;
-    assert_eq!(server.counters.inflight_bytes(), 0);
-    assert_eq!(server.counters.ended(Ending::Panic), 0);
-    assert!(server.counters.ended(Ending::Malformed) >= 3000);
-    server.stop().await;
-}
-
-/// An input of one of several kinds that no peer sends if it follows the protocol.
-fn malformed(kind: usize, dice: &mut Dice) -> Vec<u8> {
-    let random = |dice: &mut Dice| {
-        let length = 1 + dice.below(300);
-        (0..length).map(|_| dice.roll() as u8).collect::<Vec<u8>>()
-    };
-    let good = frame(&call("sessionHeartbeat", b"\x0b\0\x01\0\0\0\x04good"));
-    match kind {
-        0 => random(dice),
-        1 => frame(&random(dice)),
-        2 => good[..1 + dice.below(good.len() - 1)].to_vec(),
-        3 => (0x7fff_ffff - dice.below(1000) as u32).to_be_bytes().to_vec(),
-        4 => frame(&call("sessionHeartbeat", b"\x0b\0\x01\x7f\xff\xff\xff")),
-        5 => frame(&call("requestResource", b"\x0f\0\x02\x0c\x7f\xff\xff\xff")),
-        6 => frame(&call("requestResource", b"\x0f\0\x02\x03\0\0\0\x02\x01\x01")),
-        7 => frame(&call("sessionHeartbeat", &b"\x0c\0\x09".repeat(1000))),
-        8 => frame(&call("sessionHeartbeat", &b"\x0f\0\x09\x0f\0\0\0\x01".repeat(200))),
-        9 => frame(b"\0\0\0\x10getNextSessionId\x01\0\0\0\x07\0"),
-        10 => b"GET / HTTP/1.0\r\n\r\n".to_vec(),
-        11 => {
-            let mut bytes = good;
-            let place = dice.below(bytes.len());
-            bytes[place] = dice.roll() as u8;
-            bytes
-        }
-        _ => frame(&call("nodeHeartbeat", b"\x0c\0\x01\x0d\0\x05\x0b\x0b\0\0\xff\xff\0")),
-    }
 }
