@@ -310,13 +310,4 @@ mod tests {
         assert_eq!(slots.grant(3, &'b'), GrantOutcome::Forgotten);
         assert_eq!(slots.want(|id| id), Some(&6));
     }
-
-    #[test]
-    fn ids_end() {
-        let mut slots = Plain::starting_at(i32::MAX);
-        assert_eq!(slots.ids_left(), 1);
-        assert_eq!(slots.want(|id| id), Some(&i32::MAX));
-        assert_eq!(slots.want(|id| id), None);
-        assert_eq!((slots.ids_left(), slots.asked()), (0, 1));
-    }
 }

@@ -131,19 +131,6 @@ async fn a_hundred_thousand_objects_are_listed_by_pages() {
 }
 
 #[tokio::test]
-async fn a_list_whose_pages_are_all_one_ends() {
-    let store = serve(Arc::new(|line| match line.starts_with("HEAD") {
-        true => (404, String::new()),
-        false => (200, page(3)),
-    }))
-    .await;
-    let path = FsPath::parse("s3://bucket/dir").unwrap();
-    let wrong = (&store as &dyn FileSystem).list(&path, usize::MAX).await.unwrap_err();
-    assert_eq!(wrong.kind, ErrorKind::Malformed);
-    assert_eq!(store.summary(&path).await.unwrap_err().kind, ErrorKind::Malformed);
-}
-
-#[tokio::test]
 async fn a_request_to_a_busy_store_is_given_up_in_time() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();

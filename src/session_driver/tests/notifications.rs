@@ -24,28 +24,6 @@ fn lost_ids(event: &Event) -> Vec<i32> {
 }
 
 #[tokio::test]
-async fn grants_that_come_twice_or_were_never_asked_for_are_sorted_out() {
-    let manager = Manager::start(well);
-    let (driver, mut events) = SessionDriver::start(options(&manager)).await.unwrap();
-    driver.request(maps(3)).unwrap();
-    manager.grant(&[(1, "a"), (2, "a")]).await;
-    manager.grant(&[(1, "a"), (2, "a")]).await;
-    manager.grant(&[(7, "a"), (3, "b"), (3, "b")]).await;
-    assert_eq!(granted_ids(&next(&mut events).await), [1, 2]);
-    assert_eq!(granted_ids(&next(&mut events).await), [3]);
-    manager.until_called("releaseResource", 1).await;
-    assert_eq!(manager.ids("releaseResource"), [[7]]);
-    let totals = driver.snapshot().totals;
-    assert_eq!((totals.granted, totals.repeated_grants, totals.stray_grants), (3, 3, 1));
-    // A grant that crosses the release of its request is no grant.
-    driver.request(maps(2)).unwrap();
-    manager.grant(&[(4, "a")]).await;
-    driver.release([4]).unwrap();
-    manager.grant(&[(5, "a")]).await;
-    assert_eq!(granted_ids(&next(&mut events).await), [5]);
-}
-
-#[tokio::test]
 async fn lost_grants_are_released_and_can_be_replaced() {
     let manager = Manager::start(well);
     let (driver, mut events) = SessionDriver::start(options(&manager)).await.unwrap();
