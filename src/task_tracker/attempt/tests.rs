@@ -171,20 +171,6 @@ fn the_output_of_a_map_that_succeeded_has_a_size() {
     assert_eq!(attempt.report(None, at(begun, 4)).output_size, -1);
 }
 
-#[test]
-fn silence_counts_from_the_last_report_of_a_process_that_runs() {
-    let begun = Instant::now();
-    let seconds = |attempt: &Attempt, now| attempt.silence(at(begun, now)).map(|s| s.as_secs());
-    let mut attempt = Attempt::new(task('m'), at(begun, 0));
-    assert_eq!(seconds(&attempt, 100), None, "it waits to be started");
-    attempt.start(at(begun, 100));
-    assert_eq!(seconds(&attempt, 130), Some(30));
-    happen(&mut attempt, "running", at(begun, 130));
-    assert_eq!(seconds(&attempt, 135), Some(5));
-    attempt.finish(at(begun, 140));
-    assert_eq!(seconds(&attempt, 1000), None);
-}
-
 /// A process can neither take another one's place nor fill the memory.
 #[test]
 fn reports_of_processes_change_what_they_may() {

@@ -12,17 +12,15 @@ use crate::layout;
 use corona_config::Source;
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::protocols::task_umbilical::TaskUmbilicalClient;
-use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers, Task};
+use corona_hadoop::writables::InetAddress;
 use corona_net::testing::soon;
-use corona_process::procfs::Process;
 use corona_wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use corona_wire::client::{Client, ClientOptions};
 use corona_wire::generated::{ClusterNodeInfo, NodeHeartbeatResponse};
 use corona_wire::server::{Answer, Limits, Peer};
 
-/// A cluster manager that records heartbeats, and its address. `restart` is its answer to all
-/// nodes.
-fn cluster_manager(restart: bool) -> (SocketAddr, mpsc::Receiver<ClusterNodeInfo>) {
+/// A cluster manager that records heartbeats, and its address.
+fn cluster_manager() -> (SocketAddr, mpsc::Receiver<ClusterNodeInfo>) {
     let listener = listen(ListenOn::Address("127.0.0.1:0".parse().unwrap())).unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, heard) = mpsc::channel(1);
@@ -32,7 +30,7 @@ fn cluster_manager(restart: bool) -> (SocketAddr, mpsc::Receiver<ClusterNodeInfo
         };
         // The test may have dropped the receiver.
         let _ = sender.try_send(node);
-        let reply = NodeHeartbeatResponse::new(restart, None);
+        let reply = NodeHeartbeatResponse::new(false, None);
         std::future::ready(Answer::Reply(ClusterManagerReply::NodeHeartbeat(reply)))
     };
     let server = Server::new(listener, answer, Limits::default());
@@ -93,7 +91,7 @@ async fn it_serves_until_it_is_stopped() {
     let merged = root.path().join("mapred/local/attempt_20.1_0001_r_000000_0/intermediate.1");
     fs::create_dir_all(&left).unwrap();
     fs::create_dir_all(&merged).unwrap();
-    let (address, mut heard) = cluster_manager(false);
+    let (address, mut heard) = cluster_manager();
     let tracker = TaskTracker::bind(loaded(&root, address, &[]), &|_| None).await.unwrap();
     assert!(!left.exists() && !merged.exists(), "what an earlier run has left is gone");
     let (to, name) = (tracker.addresses(), tracker.name().to_owned());
@@ -159,61 +157,8 @@ async fn it_serves_until_it_is_stopped() {
 }
 
 #[tokio::test]
-async fn job_trackers_are_offered_where_they_run() {
-    let root = tempfile::tempdir().unwrap();
-    let (address, mut heard) = cluster_manager(false);
-    let program = root.path().join("jt.sh");
-    fs::write(&program, "exec sleep 600").unwrap();
-    let command = format!("bash {}", program.display());
-    let more = [
-        ("corona.tt.job.trackers", "true"),
-        ("corona.tt.job.tracker.command", &command),
-        ("mapred.tasktracker.tasks.sleeptime.before.sigkill", "600000"),
-    ];
-    let tracker = TaskTracker::bind(loaded(&root, address, &more), &|_| None).await.unwrap();
-    let to = tracker.addresses();
-    let (stop, stopped) = watch::channel(false);
-    let running = tokio::spawn(tracker.run(stopped));
-    let node = soon(heard.recv()).await.unwrap();
-    let job_tracker = generated::ResourceType::JOBTRACKER;
-    assert!(node.resource_infos.unwrap().contains_key(&job_tracker));
-
-    let job_xml = root.path().join("job.xml");
-    fs::write(&job_xml, "<configuration></configuration>").unwrap();
-    let task = Task {
-        job_file: format!("file:{}", job_xml.display()),
-        ..crate::attempt::tests::kind("map")
-    };
-    let parent = InetAddress { host: "127.0.0.1".into(), port: 1 };
-    let trackers = SessionTrackers { job_tracker: parent, secondary: None };
-    let session = SessionInfo { handle: Some("20.1".into()), trackers };
-    let user = rpc::User { name: "alice".into(), groups: vec!["users".into()] };
-    let at = InetAddress { host: "127.0.0.1".into(), port: to.actions.port() };
-    let mut parent = CoronaTaskTrackerClient::new(at, rpc::ClientOptions::new(user));
-    soon(parent.start_corona_job_tracker(task, session)).await.unwrap();
-    let page = get(to.http, "/api/v1/tracker").await;
-    let (_, body) = page.split_once("\r\n\r\n").unwrap();
-    let shown: serde_json::Value = serde_json::from_str(body).unwrap();
-    let pid = shown["job_trackers"][0]["pid"].as_i64().unwrap();
-    let pid = i32::try_from(pid).unwrap();
-    assert!(Process::of(pid).is_some());
-    stop.send_replace(true);
-    assert_eq!(soon(running).await.unwrap(), Ending::Stopped);
-    assert!(Process::of(pid).is_none(), "it ends with the task tracker");
-}
-
-#[tokio::test]
-async fn a_restart_flag_is_its_end() {
-    let root = tempfile::tempdir().unwrap();
-    let (address, _heard) = cluster_manager(true);
-    let tracker = TaskTracker::bind(loaded(&root, address, &[]), &|_| None).await.unwrap();
-    let (_stop, stopped) = watch::channel(false);
-    assert_eq!(soon(tracker.run(stopped)).await, Ending::Restart);
-}
-
-#[tokio::test]
 async fn a_failed_start_names_the_key() {
-    let (address, _heard) = cluster_manager(false);
+    let (address, _heard) = cluster_manager();
     let taken = address.to_string();
     let table = [
         (
@@ -245,7 +190,7 @@ async fn a_failed_start_names_the_key() {
 #[tokio::test]
 async fn a_second_one_with_the_same_directories_does_not_start() {
     let root = tempfile::tempdir().unwrap();
-    let (address, _heard) = cluster_manager(false);
+    let (address, _heard) = cluster_manager();
     let first = TaskTracker::bind(loaded(&root, address, &[]), &|_| None).await.unwrap();
     let second = TaskTracker::bind(loaded(&root, address, &[]), &|_| None).await;
     assert!(matches!(second.unwrap_err(), StartError::Lock(LockError::Taken(_))));

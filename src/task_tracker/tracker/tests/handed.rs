@@ -165,7 +165,7 @@ async fn an_end_meanwhile_is_not_missed() {
 #[tokio::test]
 async fn an_idle_process_waits_for_the_next_tracker() {
     let mut java = JavaWorld::with(|_| {}).await;
-    let maps = java.maps("-1");
+    let maps = java.maps();
     let program = java.program();
     let world = &mut java.world;
     let mut child = world.launched(&maps[0]).await;
@@ -176,14 +176,16 @@ async fn an_idle_process_waits_for_the_next_tracker() {
     world.hand_over_to(|text| text, with_java).await;
     let mut child = world.reconnected(child);
     world.launch(&maps[1]).await;
-    assert_eq!(child.next_task().await.attempt, maps[1].attempt);
+    let task = child.next_task().await;
+    assert_eq!(task.attempt, maps[1].attempt);
+    assert!(task.job_file.contains(&task.attempt.to_string()), "{}", task.job_file);
     // It has the task of another run than the one that has started it.
     world.hand_over_to(|text| text, with_java).await;
     child = world.reconnected(child);
     assert!(child.update(|_| {}).await);
     child.done().await;
     world.peer.told(&maps[1].attempt, TaskState::Succeeded).await;
-    assert!(child.runs());
+    assert!(child.runs() && child.work.exists(), "it works where it was started");
     world.end(&maps[0]).await;
     assert!(!child.runs());
 }

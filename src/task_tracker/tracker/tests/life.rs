@@ -109,24 +109,6 @@ async fn a_task_that_crashed_keeps_no_slot_for_processes_that_it_has_left() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_tracker_ends_processes_and_what_they_started() {
-    let world = TestTracker::with(|parts| parts.settings.sigkill_delay = Duration::ZERO).await;
-    let script = "sleep 600 & echo $! > below; trap '' TERM; ";
-    let task = world.task("map", &format!("{script}{PROGRAM}"), &[]);
-    let child = world.launched(&task).await;
-    let below = fs::read_to_string(child.work.join("below")).unwrap();
-    let below: i32 = below.trim().parse().unwrap();
-    world.tracker.stop().await;
-    child.gone().await;
-    until("what it started ends", || {
-        procfs::Process::of(below).is_none_or(|process| process.is_zombie)
-    })
-    .await;
-    world.launch(&Task { attempt: kind("reduce").attempt, ..task.clone() }).await;
-    assert_eq!(world.tracker.snapshot().jobs.len(), 1, "no more work is taken");
-}
-
-#[tokio::test]
 async fn a_job_that_comes_back_waits_for_the_end_of_its_first_life() {
     let world = TestTracker::new().await;
     let task = world.task("map", PROGRAM, &[]);

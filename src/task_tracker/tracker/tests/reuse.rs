@@ -32,6 +32,7 @@ impl JavaWorld {
         child.next_task().await;
         child.done().await;
         until("it is idle", || self.world.tracker.snapshot().idle_processes == 1).await;
+        assert_eq!(self.world.tracker.snapshot().maps.used, 0, "an idle process has no slot");
         child
     }
 
@@ -39,12 +40,11 @@ impl JavaWorld {
         self.java.path().join("java")
     }
 
-    /// The maps of a job whose processes may run so many tasks.
-    pub(super) fn maps(&self, per_process: &str) -> [Task; 3] {
+    /// The maps of a job whose processes may run any number of tasks.
+    pub(super) fn maps(&self) -> [Task; 3] {
         let first = self.world.task("map", "", &[]);
         let name = "mapred.job.reuse.jvm.num.tasks";
-        let property =
-            format!("<property><name>{name}</name><value>{per_process}</value></property>");
+        let property = format!("<property><name>{name}</name><value>-1</value></property>");
         let xml = format!("<configuration>{property}</configuration>");
         fs::write(self.world.root.path().join("job.xml"), xml).unwrap();
         [0, 1, 2].map(|number| {
@@ -75,50 +75,10 @@ impl Child {
 }
 
 #[tokio::test]
-async fn an_idle_process_takes_the_next_task_of_its_job() {
-    let java = JavaWorld::with(|_| {}).await;
-    let (world, maps) = (&java.world, java.maps("-1"));
-    let mut child = world.launched(&maps[0]).await;
-    assert_eq!(child.next_task().await.attempt, maps[0].attempt);
-    child.done().await;
-    world.peer.told(&maps[0].attempt, TaskState::Succeeded).await;
-    until("it is idle", || world.tracker.snapshot().idle_processes == 1).await;
-    assert_eq!(world.tracker.snapshot().maps.used, 0, "an idle process has no slot");
-    assert_eq!(child.task().await, Err(false));
-    for map in &maps[1..] {
-        world.launch(map).await;
-        let task = child.next_task().await;
-        assert_eq!(task.attempt, map.attempt);
-        assert!(task.job_file.contains(&map.attempt.to_string()), "{}", task.job_file);
-        child.done().await;
-        world.peer.told(&map.attempt, TaskState::Succeeded).await;
-    }
-    assert!(child.runs() && child.work.exists(), "it works where it was started");
-    world.end(&maps[0]).await;
-    child.gone().await;
-}
-
-#[tokio::test]
-async fn the_last_task_of_a_process_ends_it() {
-    let java = JavaWorld::with(|settings| settings.exit_grace = Duration::from_millis(20)).await;
-    let (world, maps) = (&java.world, java.maps("2"));
-    let mut child = java.idle(&maps[0]).await;
-    world.launch(&maps[1]).await;
-    child.next_task().await;
-    child.done().await;
-    world.peer.told(&maps[1].attempt, TaskState::Succeeded).await;
-    child.gone().await;
-    let mut other = world.launched(&maps[2]).await;
-    assert_ne!(other.pid, child.pid);
-    other.next_task().await;
-    world.end(&maps[0]).await;
-}
-
-#[tokio::test]
 async fn a_task_whose_process_does_not_take_it_gets_another_one() {
     let short = Duration::from_millis(20);
     let java = JavaWorld::with(|settings| settings.jvm_take_timeout = short).await;
-    let (world, maps) = (&java.world, java.maps("-1"));
+    let (world, maps) = (&java.world, java.maps());
     let child = java.idle(&maps[0]).await;
     // It hangs, and asks for nothing.
     let mut other = world.launched(&maps[1]).await;
@@ -134,7 +94,7 @@ async fn a_task_whose_process_does_not_take_it_gets_another_one() {
 #[tokio::test]
 async fn an_idle_process_that_has_ended_takes_no_task() {
     let java = JavaWorld::with(|_| {}).await;
-    let (world, maps) = (&java.world, java.maps("-1"));
+    let (world, maps) = (&java.world, java.maps());
     let child = java.idle(&maps[0]).await;
     child.leave(0);
     child.gone().await;
@@ -151,7 +111,7 @@ async fn an_idle_process_that_has_ended_takes_no_task() {
 async fn an_idle_process_ends_when_no_task_comes() {
     let short = Duration::from_millis(20);
     let java = JavaWorld::with(|settings| settings.jvm_idle = short).await;
-    let (world, maps) = (&java.world, java.maps("-1"));
+    let (world, maps) = (&java.world, java.maps());
     let mut child = world.launched(&maps[0]).await;
     child.next_task().await;
     child.done().await;
@@ -163,7 +123,7 @@ async fn an_idle_process_ends_when_no_task_comes() {
 #[tokio::test]
 async fn a_process_that_ends_in_its_first_task_is_forgotten() {
     let java = JavaWorld::with(|_| {}).await;
-    let (world, maps) = (&java.world, java.maps("-1"));
+    let (world, maps) = (&java.world, java.maps());
     let mut child = world.launched(&maps[0]).await;
     child.next_task().await;
     child.leave(3);
