@@ -24,10 +24,6 @@ pub enum Step {
     Hang,
     /// Sends nothing until the test releases it.
     Rest,
-    /// Sends nothing forever.
-    Silent,
-    /// Reports progress forever.
-    Busy,
     /// Writes a part of a map output for each reduce of the job.
     Output,
     /// Fetches its part of every map's output and compares it.
@@ -56,8 +52,6 @@ pub enum Step {
     FsError(String),
     /// Reports a fatal error.
     FatalError(String),
-    /// Writes this to a file of its working directory.
-    Write(String),
 }
 
 /// A text that is no step.
@@ -79,8 +73,6 @@ impl FromStr for Step {
             "wait" => Step::Wait,
             "hang" => Step::Hang,
             "rest" => Step::Rest,
-            "silent" => Step::Silent,
-            "busy" => Step::Busy,
             "output" => Step::Output,
             "fetch" => Step::Fetch,
             "commit" => Step::Commit,
@@ -95,7 +87,6 @@ impl FromStr for Step {
             "shuffle-error" => Step::ShuffleError(said()),
             "fs-error" => Step::FsError(said()),
             "fatal-error" => Step::FatalError(said()),
-            "write" => Step::Write(said()),
             _ => return Err(bad()),
         })
     }

@@ -300,8 +300,20 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
         let found = all.iter().find(|counter| counter["name"] == name);
         found.and_then(|counter| counter["value"].as_i64()).unwrap_or_else(|| panic!("{name}"))
     };
-    assert_eq!(counter("MAP_INPUT_RECORDS"), 8_000);
-    assert_eq!(counter("REDUCE_OUTPUT_RECORDS"), found.len() as i64);
+    let times = |line: &String| line.split_whitespace().next().unwrap().parse::<i64>().unwrap();
+    let (words, different) = (found.iter().map(times).sum::<i64>(), found.len() as i64);
+    let inputs = [text(), text().replace("line", "row"), text().replace("line", "column"), text()];
+    for (name, expected) in [
+        ("MAP_INPUT_RECORDS", 8_000),
+        ("MAP_INPUT_BYTES", inputs.concat().len() as i64),
+        ("MAP_OUTPUT_RECORDS", words),
+        ("REDUCE_INPUT_RECORDS", words),
+        ("REDUCE_INPUT_GROUPS", different),
+        ("REDUCE_OUTPUT_RECORDS", different),
+    ] {
+        assert_eq!(counter(name), expected, "{name}");
+    }
+    assert!(counter("SPILLED_RECORDS") >= words);
 
     // A script that is shipped, a variable, a counter of its own, parts of the key, compressed output.
     cluster.write(

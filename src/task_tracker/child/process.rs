@@ -602,6 +602,9 @@ mod tests {
         let command = ChildCommand { directories: Vec::new(), ..command };
         let error = start(&attempt, &command, &world.notes, LONG, None).unwrap_err();
         assert_eq!(error.what, Path::new("bash"));
+        let child = world.start("exec /no/such/program", LONG);
+        assert_eq!(child.wait().await.code, Some(127), "the shell says that there is none");
+        child.wait_until_gone().await;
         assert_eq!(world.notes(), 0);
     }
 }

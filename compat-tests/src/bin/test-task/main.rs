@@ -130,12 +130,7 @@ async fn take(
         Step::IgnoreTerm => acts::ignore_term(itself)?,
         Step::Flood(mib) => acts::flood(mib)?,
         Step::Memory(mib) => acts::take_memory(itself, mib)?,
-        Step::Write(text) => std::fs::write("written", text)?,
         Step::Rest => acts::rest(itself).await,
-        Step::Silent => {
-            itself.note("silent", "")?;
-            std::future::pending::<()>().await;
-        }
         speaks => return umbilical.step(itself, speaks).await,
     }
     Ok(None)

@@ -98,12 +98,6 @@ impl Umbilical {
             }
             Step::Wait => return self.live(itself, || itself.notes.may_go(&itself.name)).await,
             Step::Hang => return self.live(itself, || false).await,
-            Step::Busy => loop {
-                if let Some(code) = self.report(itself, 0.5).await? {
-                    return Ok(Some(code));
-                }
-                sleep(PAUSE).await;
-            },
             Step::Output => fetch::write_output(itself)?,
             Step::Fetch => return self.fetch(itself).await,
             Step::Commit => return self.commit(itself).await,

@@ -159,44 +159,6 @@ fn the_health_script_is_reported_to_job_trackers_and_shown() {
 }
 
 #[test]
-fn a_debug_script_sees_a_task_that_has_failed() {
-    block_on(async {
-        let world = TestNode::new().await;
-        let dir = tempfile::tempdir().unwrap();
-        let script = dir.path().join("debug.sh");
-        let text = "echo first; echo \"$# $1 $2 $3 $4 in $PWD\"\n";
-        fs::write(&script, text).unwrap();
-        let (job_tracker, job) = world.session().await;
-        let job = job
-            .steps(TaskRole::Map, "exit=3")
-            .with("mapred.map.task.debug.script", &format!("bash {}", script.display()))
-            .with("mapred.debug.out.lines", "1");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
-        job_tracker.ended(&map, 1).await;
-        let told = job_tracker.diagnostics(&map);
-        let (before, debugged) = told.split_once("\n-------------------- DEBUG OUT").unwrap();
-        assert!(before.ends_with("exit with nonzero status of 3.\n"), "{told}");
-        assert!(!debugged.contains("first"), "{told}");
-        let logs = world.home.logs_of(&map.to_string());
-        let [stdout, stderr, syslog] =
-            ["stdout", "stderr", "syslog"].map(|log| logs.join(log).display().to_string());
-        let paths = format!("4 {stdout} {stderr} {syslog} ");
-        assert!(debugged.contains(&paths), "{paths} is not in {told}");
-        assert!(debugged.contains(&format!("{map}/job.xml in ")), "{told}");
-        let debugout = fs::read_to_string(logs.join("debugout"));
-        assert!(debugout.unwrap().starts_with("first\n4 "));
-        let http = world.http(&job_tracker).await;
-        let path = format!("/tasklog?taskid={map}&filter=debugout&plaintext=true");
-        let served = get(http, &path).await;
-        assert!(served.contains("first\n4 "), "{served}");
-        world.end_last_job(&job_tracker, &job).await;
-        world.still_works().await;
-    });
-}
-
-#[test]
 fn a_debug_script_that_hangs_delays_no_other_task() {
     block_on(async {
         let world = TestNode::with(&[("corona.tt.debug.script.timeout.ms", "3000")]).await;

@@ -6,10 +6,8 @@ use compat_tests::task_tracker::{PATIENCE, until};
 use corona::hadoop::writables::TaskState;
 use corona::wire::calls::{CoronaTaskTracker, CoronaTaskTrackerCall};
 use corona::wire::client::{Client, ClientOptions};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use super::{TestNode, block_on, family, note, note_of, process};
+use super::{TestNode, block_on, family, note, note_of, process, readers};
 
 async fn callback(world: &TestNode, call: CoronaTaskTrackerCall) {
     let node = world.manager.heartbeat(0).await;
@@ -81,11 +79,7 @@ fn a_killed_map_that_had_succeeded_is_forgotten_with_its_output() {
 
 /// The response to a request for a map's output.
 async fn part(http: std::net::SocketAddr, job: &str, map: &str) -> usize {
-    let mut stream = TcpStream::connect(http).await.unwrap();
-    let request = format!("GET /mapOutput?job={job}&map={map}&reduce=0 HTTP/1.1\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
+    let answer = readers::get(http, &format!("/mapOutput?job={job}&map={map}&reduce=0")).await;
     assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n\r\n"));
     answer.len()
 }
@@ -152,6 +146,11 @@ fn a_purged_session_leaves_nothing_and_others_go_on() {
         }
         let launched = doomed_job.notes().of(&doomed_job.map(1).to_string(), "started");
         assert_eq!(launched.len(), 0);
+        for (job_tracker, job) in [(&doomed, &doomed_job), (&other, &other_job)] {
+            let state = job_tracker.state();
+            let mut reports = state.heartbeats.iter().flat_map(|(status, ..)| &status.tasks);
+            assert!(reports.all(|report| *report.attempt.job() == job.id));
+        }
         world.end_last_job(&other, &other_job).await;
     });
 }
@@ -181,11 +180,6 @@ fn a_job_tracker_that_fails_for_a_while_is_told_all_in_the_end() {
         let report = job_tracker.ended(&map, 1).await;
         assert_eq!(report.state, TaskState::Succeeded);
         assert_eq!(job_tracker.diagnostics(&map).matches("told once").count(), 1);
-        // A task that keeps failing is given up.
-        let second = job.map(1);
-        job_tracker.launch([job.task(&second)]).await;
-        note(&job, &second, "waits").await;
-        job_tracker.state().failing_heartbeats = usize::MAX;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }

@@ -1,7 +1,6 @@
 //! Jobs that go well, and attempts that are cleaned up after.
 
 use compat_tests::task_tracker::steps::TaskRole;
-use compat_tests::task_tracker::until;
 use corona::hadoop::writables::{Phase, TaskState};
 
 use super::{TestNode, block_on, note, note_of};
@@ -97,23 +96,6 @@ fn a_whole_job_is_prepared_mapped_reduced_committed_and_cleaned_up() {
     });
 }
 
-#[test]
-fn a_map_without_reduces_commits_too() {
-    block_on(async {
-        let world = TestNode::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.sized(1, 0).steps(TaskRole::Map, "write=result,commit,update=1.0,done");
-        job.write().unwrap();
-        let map = job.map(0);
-        // A permission that comes before any request for it is kept.
-        job_tracker.launch([job.task(&map)]).await;
-        job_tracker.permit(&map).await;
-        let report = job_tracker.ended(&map, 1).await;
-        assert_eq!((report.state, report.output_size), (TaskState::Succeeded, 0));
-        world.end_last_job(&job_tracker, &job).await;
-    });
-}
-
 /// How attempts end by themselves, the reports about them, and how the attempts that clean up after
 /// them end.
 #[test]
@@ -162,55 +144,5 @@ fn attempts_that_fail_are_cleaned_up_after() {
         let failures = job_tracker.state().heartbeats.last().map(|(status, ..)| status.failures);
         assert_eq!(failures, Some(i32::try_from(cases.len()).unwrap()));
         world.end_last_job(&job_tracker, &job).await;
-    });
-}
-
-#[test]
-fn a_clean_up_attempt_that_fails_has_failed() {
-    block_on(async {
-        let world = TestNode::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job =
-            job.steps(TaskRole::Map, "exit=1").steps(TaskRole::TaskCleanup, "clean-up,exit=1");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
-        job_tracker.ended(&map, 1).await;
-        job_tracker.launch([job.task_cleanup(&map, TaskState::FailedUnclean)]).await;
-        assert_eq!(job_tracker.ended(&map, 2).await.state, TaskState::Failed);
-        world.end_last_job(&job_tracker, &job).await;
-    });
-}
-
-#[test]
-fn jobs_of_sessions_do_not_mix() {
-    block_on(async {
-        let world = TestNode::new().await;
-        let (first, first_job, waiting) = world.waiting_map("update=0.5,wait,done").await;
-        let (second, second_job) = world.session().await;
-        second_job.write().unwrap();
-        second.launch([second_job.task(&second_job.map(0))]).await;
-        second.ended(&second_job.map(0), 1).await;
-        second.kill_job(&second_job.id).await;
-        let work = |id: String| {
-            world
-                .home
-                .local_dirs()
-                .into_iter()
-                .any(|dir| dir.join("taskTracker/jobcache").join(&id).exists())
-        };
-        let second_id = second_job.id.to_string();
-        until("the end of the second job", || (!work(second_id.clone())).then_some(())).await;
-        assert!(work(first_job.id.to_string()));
-        first_job.notes().let_go(&waiting.to_string()).unwrap();
-        assert_eq!(first.ended(&waiting, 1).await.state, TaskState::Succeeded);
-        let of = |job_tracker: &compat_tests::task_tracker::job_tracker::JobTracker| {
-            let state = job_tracker.state();
-            let all = state.heartbeats.iter().flat_map(|(status, ..)| &status.tasks);
-            all.map(|report| report.attempt.job().clone()).collect::<Vec<_>>()
-        };
-        assert!(of(&first).iter().all(|job| *job == first_job.id));
-        assert!(of(&second).iter().all(|job| *job == second_job.id));
-        world.end_last_job(&first, &first_job).await;
     });
 }

@@ -8,7 +8,7 @@ use compat_tests::corona_program;
 use compat_tests::task_tracker::cluster_manager::ClusterManager;
 use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::JobTracker;
-use compat_tests::task_tracker::node::{Home, runs, signal};
+use compat_tests::task_tracker::node::{Home, runs};
 use compat_tests::task_tracker::until;
 use corona::hadoop::writables::{TaskAttemptId, TaskState};
 
@@ -68,16 +68,6 @@ fn tasks_go_on_over_restarts_in_place() {
             job_tracker.heartbeats(2).await;
             assert_eq!((world.node.pid(), pids.map(runs)), (node, [true; 3]));
         }
-        // Two in a row, and one that comes at any moment of a restart.
-        let before = world.node.starts();
-        world.node.ask_to_restart();
-        world.node.ask_to_restart();
-        until("a restart", || (world.node.starts() > before).then_some(())).await;
-        world.node.ask_to_restart();
-        until("another one", || (world.node.starts() > before + 1).then_some(())).await;
-        job_tracker.heartbeats(2).await;
-        assert_eq!(pids.map(runs), [true; 3], "{}", world.node.log());
-
         // An order comes after the restart to a task that was begun before, and a slot becomes free.
         job.notes().let_go(&maps[1].to_string()).unwrap();
         succeeded_at_once(&job_tracker, &job, &maps[1]).await;
@@ -201,13 +191,6 @@ fn a_restart_in_place_runs_the_program_that_was_put_in_place_of_the_old_one() {
         assert!(runs(pid));
         job.notes().let_go(&map.to_string()).unwrap();
         succeeded_at_once(&job_tracker, &job, &map).await;
-        // A signal to stop ends all, whenever it comes.
-        let (_job_tracker, job, map) = world.waiting_map("update=0.5,hang").await;
-        let pid = process(&job, &map).await;
-        world.node.ask_to_restart();
-        signal("TERM", world.node.pid());
-        assert_eq!(world.node.ended().await.code(), Some(0), "{}", world.node.log());
-        assert!(!runs(pid));
     });
 }
 
