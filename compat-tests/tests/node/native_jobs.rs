@@ -3,13 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Stdio;
 
 use compat_tests::repository;
-use compat_tests::serving::fetch;
-use compat_tests::task_tracker::node::signal;
 
-use super::mini_cluster::{MiniCluster, corona, stderr, until};
+use super::mini_cluster::{MiniCluster, corona, stderr};
 
 /// A mapper and a reducer that write a line a second, where a task may make no progress for four.
 fn slow_steps_live(cluster: &MiniCluster) {
@@ -177,19 +174,19 @@ fn a_submitted_job_is_cut_and_described_as_by_the_original(cluster: &MiniCluster
     let submit =
         |settings: &[&str]| cluster.output(&[&["job", "submit", "job.xml"], settings].concat());
     let ended = submit(&[]);
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{}", stderr(&ended));
     let lines = cluster.lines("submitted");
     let found = lines.iter().filter(|line| line.starts_with("found")).count();
     let counts = lines.iter().filter_map(|line| line.trim().parse::<u32>().ok());
     assert_eq!((found, counts.sum::<u32>()), (4, 6000), "{lines:?}");
     let output = format!("mapred.output.dir=file:{root}/submitted-2");
     let ended = submit(&["-D", &output, "-D", "mapred.min.split.size=1000000"]);
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{}", stderr(&ended));
     let lines = cluster.lines("submitted-2");
     assert_eq!(lines.iter().filter(|line| line.starts_with("found")).count(), 2, "{lines:?}");
     let output = format!("mapred.output.dir=file:{root}/submitted-3");
     let refused = submit(&["-D", &output, "-D", "mapred.jobtracker.maxtasks.per.job=1"]);
-    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let text = stderr(&refused);
     assert!(text.contains("exceeds the configured limit 1"), "{text}");
 }
 
@@ -203,72 +200,5 @@ fn native_jobs_do_what_people_expect() {
     the_environment_is_the_documented_one(&cluster);
     no_input_is_left_out_without_a_word(&cluster);
     a_submitted_job_is_cut_and_described_as_by_the_original(&cluster);
-    cluster.stop();
-}
-
-/// A map that finishes at once, maps that wait until the test lets them go, and reduces in their shuffle.
-#[test]
-fn jobs_do_not_notice_that_nodes_start_again_in_place() {
-    let root = tempfile::tempdir().unwrap();
-    let cluster = MiniCluster::start_with(corona(), root, &["--slots", "4"]);
-    fs::create_dir(cluster.path("in")).unwrap();
-    for part in ["a", "b", "c", "d"] {
-        cluster.write(&format!("in/{part}"), format!("{part}\n"));
-    }
-    let root = cluster.path("").display().to_string();
-    cluster.write(
-        "map.sh",
-        format!(
-            "read part; echo run >> {root}/map.$part\n\
-             [ $part = a ] || while [ ! -e {root}/go ]; do sleep 0.05; done\n\
-             echo $part\n"
-        ),
-    );
-    cluster.write("reduce.sh", format!("echo run >> {root}/reduce.$mapred_task_partition; cat\n"));
-    let steps = ["--input", "in", "--output", "out", "--reduces", "2"];
-    let files = ["--file", "map.sh", "--file", "reduce.sh"];
-    let programs = ["--mapper", "sh map.sh", "--reducer", "sh reduce.sh"];
-    let early = ["-D", "mapred.reduce.slowstart.completed.maps=0"];
-    let mut job = cluster.job(&[&steps[..], &files, &programs, &early].concat());
-    let job = job.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let runs =
-        |name: &str| fs::read_to_string(cluster.path(name)).map_or(0, |text| text.lines().count());
-    for part in ["a", "b", "c", "d"] {
-        until("a map", || (runs(&format!("map.{part}")) > 0).then_some(()));
-    }
-    let nodes = ["node-1", "node-2"];
-    let pids = nodes.map(|node| cluster.pid(node));
-    let log =
-        |node: &str| fs::read_to_string(cluster.path("cluster/logs").join(format!("{node}.log")));
-    let starts = |node: &str| log(node).unwrap().matches("STARTUP_MSG").count();
-    for round in 0..3 {
-        for node in nodes {
-            let before = starts(node);
-            signal("HUP", cluster.pid(node));
-            if round == 1 {
-                signal("HUP", cluster.pid(node));
-            }
-            until("a restart", || (starts(node) > before).then_some(()));
-        }
-        // Somebody else's job must not notice either.
-        let output = format!("other-{round}");
-        cluster.run(&["--input", "in", "--output", &output, "--mapper", "cat", "--reducer", "cat"]);
-        assert_eq!(cluster.lines(&output), ["a\t", "b\t", "c\t", "d\t"]);
-    }
-    cluster.write("go", "");
-    let ended = job.wait_with_output().unwrap();
-    assert!(ended.status.success(), "{}", stderr(&ended));
-    assert_eq!(cluster.lines("out"), ["a\t", "b\t", "c\t", "d\t"]);
-    for name in ["map.a", "map.b", "map.c", "map.d", "reduce.0", "reduce.1"] {
-        assert_eq!(runs(name), 1, "{name}");
-    }
-    assert_eq!(nodes.map(|node| cluster.pid(node)), pids, "the same processes");
-    let pages = cluster.ready.split_whitespace().find_map(|word| word.strip_prefix("http://"));
-    let (_, metrics) = fetch(pages.unwrap().trim_end_matches('/'), "/metrics").unwrap();
-    assert!(metrics.contains("\ncorona_nodes_added_total 2\n"), "{metrics}");
-    for node in nodes {
-        let log = log(node).unwrap();
-        assert!(!log.contains("lost an attempt") && !log.contains("ERROR"), "{log}");
-    }
     cluster.stop();
 }

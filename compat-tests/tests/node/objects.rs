@@ -21,20 +21,9 @@ use super::mini_cluster::{MiniCluster, corona, shell, stderr, text, until};
 const KEY: &str = "KEYFORTESTS";
 const SECRET: &str = "SECRET/FOR+TESTS";
 
-/// What the relay does with a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Weather {
-    Fair,
-    /// The next so many requests are answered so.
-    Answers {
-        left: usize,
-        status: &'static str,
-        code: &'static str,
-    },
-}
-
 struct Relay {
-    weather: Weather,
+    /// How many of the next requests are answered that the store is busy.
+    storm: usize,
     open: Vec<TcpStream>,
 }
 
@@ -73,7 +62,7 @@ impl Store {
         let server = command.spawn().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let relayed = listener.local_addr().unwrap();
-        let relay = Arc::new(Mutex::new(Relay { weather: Weather::Fair, open: Vec::new() }));
+        let relay = Arc::new(Mutex::new(Relay { storm: 0, open: Vec::new() }));
         let store = Store { server, address, relayed, relay: relay.clone(), home };
         until("the server of objects", || TcpStream::connect(address).ok());
         std::thread::spawn(move || {
@@ -86,16 +75,12 @@ impl Store {
     }
 
     /// The connections that there are end, so that each request from here on sees it.
-    fn set(&self, weather: Weather) {
+    fn storm(&self, requests: usize) {
         let mut relay = self.relay.lock().unwrap_or_else(PoisonError::into_inner);
-        relay.weather = weather;
+        relay.storm = requests;
         for open in relay.open.drain(..) {
             let _ = open.shutdown(Shutdown::Both);
         }
-    }
-
-    fn storm(&self, left: usize) {
-        self.set(Weather::Answers { left, status: "503 Slow Down", code: "SlowDown" });
     }
 
     /// An unsigned request to the server itself: its status and its body.
@@ -178,29 +163,18 @@ impl Store {
 /// Passes a connection on, or answers its requests.
 fn relay_one(mut client: TcpStream, server: SocketAddr, relay: &Mutex<Relay>) {
     let lock = || relay.lock().unwrap_or_else(PoisonError::into_inner);
-    let answer = {
-        let mut state = lock();
-        match &state.weather {
-            Weather::Answers { left: 0, .. } => {
-                state.weather = Weather::Fair;
-                None
-            }
-            Weather::Answers { status, code, .. } => Some((*status, *code)),
-            _ => None,
-        }
-    };
-    if let Some((status, code)) = answer {
+    if lock().storm > 0 {
         let Some(head) = read_request(&mut client) else { return };
-        if let Weather::Answers { left, .. } = &mut lock().weather {
-            *left = left.saturating_sub(1);
-        }
+        let mut state = lock();
+        state.storm = state.storm.saturating_sub(1);
+        drop(state);
         let body = match head.starts_with("HEAD") {
-            true => String::new(),
-            false => format!("<Error><Code>{code}</Code><Message>of the test</Message></Error>"),
+            true => "",
+            false => "<Error><Code>SlowDown</Code><Message>of the test</Message></Error>",
         };
         let length = body.len();
         let answer = format!(
-            "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            "HTTP/1.1 503 Slow Down\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
         let _ = client.write_all(answer.as_bytes());
         return;
@@ -402,22 +376,6 @@ fn refusals_of_a_store_are_one_line_each() {
         let said = store.refused(arguments);
         assert!(said.contains("there is no bucket nobucket"), "{said}");
     }
-    for (status, code, expected) in [
-        ("403 Forbidden", "InvalidAccessKeyId", "does not know the access key"),
-        ("403 Forbidden", "SignatureDoesNotMatch", "the secret key is not that of the access key"),
-        ("403 Forbidden", "RequestTimeTooSkewed", "the clock of this machine"),
-        ("400 Bad Request", "ExpiredToken", "the session token has expired"),
-    ] {
-        for arguments in [
-            &["ls", "s3://bucket/"][..],
-            &["cat", "s3://bucket/a"],
-            &["put", "-f", "a", "s3://bucket/b"],
-        ] {
-            store.set(Weather::Answers { left: usize::MAX, status, code });
-            let said = store.refused(arguments);
-            assert!(said.contains(expected), "{arguments:?}: {said}");
-        }
-    }
     // Short storms are waited for.
     store.storm(3);
     assert_eq!(store.done(&["cat", "s3://bucket/a"]), "text\n");
@@ -431,7 +389,7 @@ fn refusals_of_a_store_are_one_line_each() {
         let said = store.refused(&[arguments, &patience].concat());
         assert!(said.contains("after retries"), "{said}");
     }
-    store.set(Weather::Fair);
+    store.storm(0);
     assert_eq!((store.names(""), store.uploads()), (["a", "b"].map(str::to_owned).into(), 0));
     let mut none = corona();
     store.with_keys(none.args(["fs", "ls", "s3://bucket/"]));
@@ -689,7 +647,7 @@ fn storms_are_waited_for_and_end(store: &Store, cluster: &MiniCluster) {
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("still answers SlowDown after retries"), "{said}");
-    store.set(Weather::Fair);
+    store.storm(0);
     assert_eq!(store.names("lost/part"), BTreeSet::new());
     store.done(&["rm", "-r", "-f", "s3://bucket/lost"]);
     nothing_is_left(store, "lost");

@@ -184,6 +184,12 @@ mod tests {
                 ErrorKind::Invalid,
                 "the clock of this machine",
             ),
+            (
+                400,
+                "<Error><Code>ExpiredToken</Code></Error>",
+                ErrorKind::Permission,
+                "the session token has expired",
+            ),
             (403, "", ErrorKind::Permission, "refuses it"),
             (
                 503,
