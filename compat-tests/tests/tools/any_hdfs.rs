@@ -394,6 +394,7 @@ async fn appends(hdfs: &Hdfs) -> Result<(), FsError> {
     };
     writer.write(b" again").await?;
     writer.close().await?;
+    others.append(&path).await?.abort().await?;
     let expected = [before.as_slice(), b" flushed again"].concat();
     assert!(read_all(&*files, &path).await == expected);
     Ok(())

@@ -148,26 +148,6 @@ async fn files_of_all_lengths_are_written_on_at_their_end() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_there_stays_when_its_writer_is_dropped() {
-    let world = TestClient::new(2).await;
-    world.write("/a", b"before").await.unwrap();
-    let path = world.path("/a");
-    let mut writer = soon(world.files.append(&path)).await.unwrap();
-    soon(writer.write(b" flushed")).await.unwrap();
-    soon(writer.flush()).await.unwrap();
-    drop(writer);
-    until("abandonFile", || world.cluster.name_node.count("abandonFile") == 1).await;
-    assert_eq!(world.read("/a").await.unwrap(), b"before flushed");
-    let mut writer = soon(world.files.append(&path)).await.unwrap();
-    soon(writer.write(b" again")).await.unwrap();
-    soon(writer.close()).await.unwrap();
-    let writer = soon(world.files.append(&path)).await.unwrap();
-    soon(writer.abort()).await.unwrap();
-    assert_eq!(world.read("/a").await.unwrap(), b"before flushed again");
-    assert_eq!(world.cluster.name_node.count("delete"), 0);
-}
-
-#[tokio::test]
 async fn blocks_have_the_hosts_of_their_replicas() {
     let world = TestClient::new(2).await;
     let mut infos: Vec<_> = world.cluster.data_nodes.iter().map(|node| node.info()).collect();
