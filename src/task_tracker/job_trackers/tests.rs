@@ -8,8 +8,9 @@ use super::*;
 use crate::attempt::tests::kind;
 use crate::child::{Native, test_logs};
 use crate::job_files::{Answer, FileStatus, LocalFiles};
+use crate::local_dirs::tests::settings;
 use crate::tracker::JobTrackers as _;
-use corona_config::{LocalSettings, Source};
+use corona_config::Source;
 use corona_hadoop::writables::{InetAddress, SessionTrackers};
 use corona_net::testing::{soon, until};
 use corona_process::procfs::Process;
@@ -51,14 +52,7 @@ impl TestJobTrackers {
     fn parts(root: &Path, limit: usize) -> Parts {
         let path = |name: &str| root.join(name);
         let loaded = Source::default().load_task_tracker().unwrap();
-        let local = LocalSettings {
-            dirs: vec![path("local")],
-            min_space_start_bytes: 0,
-            min_space_kill_bytes: None,
-            reserved_bytes: 0,
-            cache_bytes: 1 << 40,
-            cache_entries: 1000,
-        };
+        let local = settings(&[&path("local")]);
         let dirs = Arc::new(LocalDirs::open(&local).unwrap());
         let files = LocalFiles { timeout: Duration::from_secs(600), max_bytes: 1 << 20 };
         let install = Install {

@@ -15,6 +15,7 @@ use crate::ids::AttemptId;
 use crate::job_files::{Answer, FileStatus, JobFiles, LocalFiles};
 use crate::layout;
 use crate::local_dirs::LocalDirs;
+use crate::local_dirs::tests::settings;
 use corona_config::{JobConf, JobFileSettings, LocalSettings, Source};
 use corona_net::testing::until;
 
@@ -49,14 +50,8 @@ impl TestLocaliser {
     /// Two local directories; `cache_entries` as configured.
     fn new(permits: usize, cache_entries: usize) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let local = LocalSettings {
-            dirs: ["a", "b"].map(|dir| root.path().join(dir)).to_vec(),
-            min_space_start_bytes: 0,
-            min_space_kill_bytes: None,
-            reserved_bytes: 0,
-            cache_bytes: 1 << 40,
-            cache_entries,
-        };
+        let [a, b] = ["a", "b"].map(|dir| root.path().join(dir));
+        let local = LocalSettings { cache_entries, ..settings(&[&a, &b]) };
         let settings = JobFileSettings {
             system_dir: "/".into(),
             default_fs: "file:///".into(),

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::*;
 use crate::child::TaskUsage;
+use crate::local_dirs::tests::settings;
 use crate::localise::TaskKind;
 use crate::tracker::{Identity, JobSnapshot, SlotUse};
-use corona_config::LocalSettings;
 use corona_hadoop::writables::{NodeHealth, Phase};
 
 const HOSTILE: &str = "<script>alert(1)</script>&\"'/..?#";
@@ -89,14 +89,7 @@ fn world(node_expiry: Duration) -> TestPages {
     let root = tempfile::tempdir().unwrap();
     let bad = root.path().join("bad");
     std::fs::write(&bad, "").unwrap();
-    let local = LocalSettings {
-        dirs: vec![root.path().join("good"), bad],
-        min_space_start_bytes: 0,
-        min_space_kill_bytes: None,
-        reserved_bytes: 0,
-        cache_bytes: 1,
-        cache_entries: 1,
-    };
+    let local = settings(&[&root.path().join("good"), &bad]);
     let dirs = Arc::new(LocalDirs::open(&local).unwrap());
     let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let about = About {

@@ -21,7 +21,8 @@ use crate::child::{Native, test_logs};
 use crate::deletion::Deletion;
 use crate::job_files::{JobFiles, LocalFiles};
 use crate::layout;
-use corona_config::{LocalSettings, Source};
+use crate::local_dirs::tests::settings;
+use corona_config::Source;
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::protocols::inter_corona_job_tracker::{self, InterCoronaJobTracker};
 use corona_hadoop::protocols::inter_tracker::{self, InterTracker};
@@ -346,14 +347,7 @@ fn localiser(dirs: &Arc<LocalDirs>, files: Arc<dyn JobFiles>) -> Localiser {
 
 fn parts(root: &Path, umbilical: SocketAddr) -> Parts {
     let loaded = Source::default().load_task_tracker().unwrap();
-    let local = LocalSettings {
-        dirs: vec![root.join("local")],
-        min_space_start_bytes: 0,
-        min_space_kill_bytes: None,
-        reserved_bytes: 0,
-        cache_bytes: 1 << 40,
-        cache_entries: 1000,
-    };
+    let local = settings(&[&root.join("local")]);
     let dirs = Arc::new(LocalDirs::open(&local).unwrap());
     let files = &loaded.settings.files;
     let files = LocalFiles { timeout: files.timeout, max_bytes: files.max_bytes };
