@@ -366,8 +366,6 @@ pub(super) fn any_number() -> u64 {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     pub(in super::super) fn settings(dirs: &[&Path]) -> LocalSettings {
@@ -517,6 +515,5 @@ pub(super) mod tests {
         for _ in 0..20 {
             assert_eq!(dirs.for_write(Path::new("x/y"), None).unwrap(), b.join("x/y"));
         }
-        fs::set_permissions(&a, fs::Permissions::from_mode(0o755)).unwrap();
     }
 }

@@ -634,22 +634,6 @@ mod tests {
     }
 
     #[test]
-    fn a_request_to_read_has_the_bytes_of_the_original() {
-        // Spec: hdfs/01 §1.5.1.
-        let name = "DFSClient_1184703005";
-        let golden = unhex(
-            "001e 51 04f64479 8f80436ecbcef1be 00000000000003e9 0000000000000000 0000000000000018 14
-             444653436c69656e745f31313834373033303035 00 00
-             00000002 0000000000000000 0000000000000000",
-        );
-        let block =
-            Block { id: 0x8f80_436e_cbce_f1be_u64.cast_signed(), bytes: 24, generation: 1001 };
-        let request = Request::Read(ReadRequest::new(VERSION, 0x04f6_4479, block, (0, 24), name));
-        assert_eq!(request_bytes(&request), golden);
-        assert_eq!(Request::decode(&mut Reader::new(&golden)), Ok(request));
-    }
-
-    #[test]
     fn requests_to_write_say_what_they_write_to() {
         let block = Block { id: 5, bytes: 700, generation: 1002 };
         let sums = Sums { kind: SumKind::Crc32, covered: 512 };

@@ -879,22 +879,9 @@ mod tests {
     use corona_hadoop::io::Reader;
 
     #[test]
-    fn packets_are_those_of_the_original() {
-        let sums = Sums { kind: SumKind::Crc32, covered: 512 };
-        let mut packet = PacketBuilder::new(0, 127, sums, Vec::new());
-        assert_eq!(packet.room(), 65_024);
-        packet.add(b"Hello HDFS of ");
-        packet.add(b"hadoop-20\n");
-        let packet = packet.finish(0, true);
-        let mut golden = b"\0\0\0\x20\0\0\0\x01".to_vec();
-        golden.extend([0; 16]);
-        golden.extend(b"\x01\0\0\0\x18\x63\xb0\xfe\x1cHello HDFS of hadoop-20\n\0\0\0\0");
-        assert_eq!(packet.bytes[packet.start..], golden);
-    }
-
-    #[test]
     fn packets_of_all_lengths_and_places_are_right() {
         let sums = Sums { kind: SumKind::Crc32, covered: 512 };
+        assert_eq!(PacketBuilder::new(0, 127, sums, Vec::new()).room(), 65_024);
         for offset in [0, 1, 48, 464, 511, 512, 2000] {
             for length in [0, 1, 48, 100, 511, 512, 513, 1500] {
                 let mut packet = PacketBuilder::new(offset, 127, sums, Vec::new());

@@ -234,7 +234,7 @@ fn merge_files_of_a_java_task_are_deleted_with_it() {
         return;
     };
     block_on(async {
-        let mut world = world(&classes.display().to_string()).await;
+        let world = world(&classes.display().to_string()).await;
         let (job_tracker, job) = session(&world, "merge").await;
         job.write().unwrap();
         let map = job.map(0);
@@ -249,16 +249,5 @@ fn merge_files_of_a_java_task_are_deleted_with_it() {
         job_tracker.ended(&map, 1).await;
         until("the end of what it merged", || (!merged.exists()).then_some(())).await;
         world.end_last_job(&job_tracker, &job).await;
-        // One whose task tracker ends without a word.
-        let (job_tracker, job) = session(&world, "merge").await;
-        job.write().unwrap();
-        let map = job.map(0);
-        let merged = world.home.local_dirs()[0].join(map.to_string());
-        job_tracker.launch([job.task(&map)]).await;
-        until("a merge", || merged.join("intermediate.0").is_file().then_some(())).await;
-        world.node.crash();
-        world.start_again().await;
-        assert!(!merged.exists(), "it is moved aside at the start");
-        world.home.nothing_left().await;
     });
 }

@@ -1,23 +1,17 @@
-//! A cluster manager's answers to a node, and a node that works for our own.
-
-use std::time::Duration;
+//! A cluster manager's answers to a node, and a node of our own.
 
 use compat_tests::serving::fetch;
 use compat_tests::start_plain;
 use compat_tests::task_tracker::cluster_manager::{ClusterManager, NodeAnswer};
-use compat_tests::task_tracker::job::Job;
-use compat_tests::task_tracker::job_tracker::JobTracker;
 use compat_tests::task_tracker::node::Home;
 use compat_tests::task_tracker::{PATIENCE, until};
 
 use corona::hadoop::writables::TaskState;
-use corona::session_driver::{
-    Ending, Endpoint, Event, Options, ResourceType, SessionDriver, SessionStatus, SlotRequest,
-};
+use corona::session_driver::{Endpoint, Event, Options, ResourceType, SessionDriver, SlotRequest};
 use corona::wire::generated as wire;
 use tokio::time::timeout;
 
-use super::{TestNode, block_on, test_task};
+use super::{TestNode, block_on};
 
 #[test]
 fn a_node_says_what_it_has() {
@@ -133,42 +127,5 @@ fn a_node_that_starts_again_leaves_no_ghost() {
             let replaced = || Some(nodes()).filter(|nodes| nodes.len() == 1 && nodes[0] != old);
             until("one node, the new one", replaced).await;
         }
-    });
-}
-
-#[test]
-fn a_map_runs_on_a_slot_that_our_own_cluster_manager_grants() {
-    block_on(async {
-        let manager = start_plain();
-        let thrift = manager.thrift();
-        let root = tempfile::tempdir().unwrap();
-        // It has a proxy job tracker besides.
-        let proxy = ClusterManager::start().proxy();
-        let home = Home::new(root.path(), thrift, proxy);
-        let _node = home.start().await;
-        let endpoint = Endpoint::new(thrift.ip().to_string(), thrift.port());
-        let options = Options::new(endpoint, "user");
-        let (driver, mut events) = SessionDriver::start(options).await.unwrap();
-        let ids = driver.request(vec![SlotRequest::new(ResourceType::Map)]).unwrap();
-        let granted = timeout(PATIENCE, events.next()).await.expect("a grant").unwrap();
-        let Event::Granted(grants) = granted else { panic!("{granted:?}") };
-        let actions = grants[0].app_info.clone();
-        let session = driver.handle().to_string();
-        let job_tracker = JobTracker::start(&session);
-        job_tracker.use_tracker(&actions).await;
-        let job = Job::new(&session, &root.path().join("job"), test_task()).unwrap();
-        job.write().unwrap();
-        job_tracker.launch([job.task(&job.map(0))]).await;
-        let report = job_tracker.ended(&job.map(0), 1).await;
-        assert_eq!(report.state, TaskState::Succeeded);
-        let name = job_tracker.state().heartbeats[0].0.name.clone();
-        assert_eq!(name, *grants[0].node_name);
-        driver.release(ids).unwrap();
-        let ending =
-            timeout(PATIENCE + Duration::from_secs(1), driver.end(SessionStatus::Successful));
-        let ending = ending.await.expect("the end of the session");
-        assert!(matches!(*ending, Ending::Ended(SessionStatus::Successful)), "{ending}");
-        job_tracker.kill_job(&job.id).await;
-        home.nothing_left().await;
     });
 }
