@@ -29,6 +29,12 @@ fn jvm(number: i32, job: &JobId) -> JvmId {
     JvmId { number, job: job.clone(), is_map: true }
 }
 
+/// The start of the process with this number, whose tasks keep these files.
+fn started(number: i32, job: &JobId, keep: Keep, has_more: bool) -> Started {
+    let job_file = "/local/job.xml".to_owned();
+    Started { jvm: jvm(number, job), job_file, keep, has_more }
+}
+
 fn run(task: &Task, number: u64) -> AttemptRun {
     AttemptRun { attempt: task.attempt.clone(), number }
 }
@@ -64,14 +70,7 @@ impl Bench {
     }
 
     fn start(&mut self, run: &AttemptRun, number: i32) -> bool {
-        let jvm = jvm(number, run.attempt.job());
-        let started = Started {
-            jvm,
-            job_file: "/local/job.xml".to_owned(),
-            keep: Keep::Nothing,
-            has_more: false,
-        };
-        self.start_as(run, started)
+        self.start_as(run, started(number, run.attempt.job(), Keep::Nothing, false))
     }
 
     fn start_as(&mut self, run: &AttemptRun, started: Started) -> bool {
@@ -276,9 +275,7 @@ fn files_of_attempts_that_have_failed_stay_where_their_job_wants_that() {
             let task = kind(name);
             let (id, run) = (task.attempt.clone(), run(&task, 1));
             bench.launch(&task).unwrap();
-            let (jvm, job_file) = (jvm(1, id.job()), "/local/job.xml".to_owned());
-            let started = Started { jvm, job_file, keep, has_more: false };
-            assert!(bench.start_as(&run, started));
+            assert!(bench.start_as(&run, started(1, id.job(), keep, false)));
             say(&mut bench, &task);
             let deletes = |orders: Vec<Order>| -> Vec<Order> {
                 let is_other =
@@ -304,12 +301,7 @@ fn a_process_takes_one_task_after_another() {
     let (one, two) = (run(&first, 1), run(&second, 2));
     bench.launch(&first).unwrap();
     bench.launch(&second).unwrap();
-    let started = |has_more| Started {
-        jvm: jvm(7, first.attempt.job()),
-        job_file: "/local/job.xml".to_owned(),
-        keep: Keep::Nothing,
-        has_more,
-    };
+    let started = |has_more| started(7, first.attempt.job(), Keep::Nothing, has_more);
     assert!(bench.start_as(&one, started(true)));
     let now = bench.now();
     assert!(!bench.table.is_given(&one));
@@ -337,9 +329,7 @@ fn a_process_between_two_tasks_ends_with_its_job() {
     let task = kind("map");
     let run = run(&task, 1);
     bench.launch(&task).unwrap();
-    let jvm = jvm(7, task.attempt.job());
-    let job_file = "/local/job.xml".to_owned();
-    assert!(bench.start_as(&run, Started { jvm, job_file, keep: Keep::Job, has_more: true }));
+    assert!(bench.start_as(&run, started(7, task.attempt.job(), Keep::Job, true)));
     bench.done(&task);
     bench.table.released(&run);
     let orders = bench.act(Action::KillJob(task.attempt.job().clone())).unwrap();
@@ -353,12 +343,7 @@ fn a_task_that_is_not_taken_goes_elsewhere() {
     let task = kind("map");
     let run = run(&task, 1);
     bench.launch(&task).unwrap();
-    let started = |number| Started {
-        jvm: jvm(number, task.attempt.job()),
-        job_file: "/local/job.xml".to_owned(),
-        keep: Keep::Nothing,
-        has_more: true,
-    };
+    let started = |number| started(number, task.attempt.job(), Keep::Nothing, true);
     assert!(!bench.table.start_elsewhere(&run, started(8)), "it was not started");
     assert!(bench.start_as(&run, started(7)));
     assert!(bench.table.start_elsewhere(&run, started(8)));
