@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use compat_tests::skipping::{Missing, skip};
-use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::JobTracker;
 use compat_tests::task_tracker::node::runs;
 use compat_tests::task_tracker::steps::TaskRole;
@@ -18,22 +17,13 @@ use compat_tests::task_tracker::until;
 use corona::hadoop::writables::{TaskAttemptId, TaskState};
 
 use super::java::{own_classes, session, world, world_with};
-use super::{TestNode, block_on, process, readers};
+use super::{TestNode, block_on, process, readers, run_map};
 
 /// A page of the task tracker, without its head.
 pub(super) async fn get(node: SocketAddr, path: &str) -> String {
     let answer = String::from_utf8(readers::get(node, path).await).expect("text");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
     body.to_owned()
-}
-
-/// Runs a map to its end.
-pub(super) async fn run_map(job_tracker: &JobTracker, job: &Job, number: i32) -> TaskAttemptId {
-    let map = job.map(number);
-    job_tracker.launch([job.task(&map)]).await;
-    let report = job_tracker.ended(&map, 1).await;
-    assert_eq!(report.state, TaskState::Succeeded, "{report:?}");
-    map
 }
 
 /// The part of the standard output that belongs to an attempt of our Java child, and its process.
@@ -172,8 +162,7 @@ fn a_debug_script_that_hangs_delays_no_other_task() {
         // An innocent job runs meanwhile.
         let (other_tracker, other) = world.session().await;
         other.write().unwrap();
-        other_tracker.launch([other.task(&other.map(0))]).await;
-        assert_eq!(other_tracker.ended(&other.map(0), 1).await.state, TaskState::Succeeded);
+        run_map(&other_tracker, &other, 0).await;
         job_tracker.ended(&map, 1).await;
         let output = world.home.logs_of(&map.to_string()).join("debugout");
         let bytes = fs::metadata(output).unwrap().len();

@@ -7,7 +7,7 @@ use corona::hadoop::writables::TaskState;
 use corona::wire::calls::{CoronaTaskTracker, CoronaTaskTrackerCall};
 use corona::wire::client::{Client, ClientOptions};
 
-use super::{TestNode, block_on, family, note, note_of, process, readers};
+use super::{TestNode, block_on, family, note, note_of, process, readers, run_map};
 
 async fn callback(world: &TestNode, call: CoronaTaskTrackerCall) {
     let node = world.manager.heartbeat(0).await;
@@ -62,9 +62,7 @@ fn a_killed_map_that_had_succeeded_is_forgotten_with_its_output() {
         let (job_tracker, job) = world.session().await;
         let job = job.sized(1, 1);
         job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
-        job_tracker.ended(&map, 1).await;
+        let map = run_map(&job_tracker, &job, 0).await;
         let output = note(&job, &map, "output").await;
         assert!(std::path::Path::new(&output).exists());
         let http = world.http(&job_tracker).await;

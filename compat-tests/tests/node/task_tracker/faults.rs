@@ -21,10 +21,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::complete::get;
-use super::{TestNode, block_on, note};
+use super::{TestNode, block_on, note, run_map};
 
-/// All diagnostics of the first map, once it has ended.
+/// Runs the first map to its end; returns all its diagnostics.
 async fn diagnostics(job_tracker: &JobTracker, job: &Job) -> String {
+    job_tracker.launch([job.task(&job.map(0))]).await;
     job_tracker.ended(&job.map(0), 1).await;
     job_tracker.diagnostics(&job.map(0))
 }
@@ -109,7 +110,6 @@ fn jobs_whose_files_cannot_be_used_fail_with_the_reason() {
             let (job_tracker, job) = world.session().await;
             job.write().unwrap();
             spoil(&job);
-            job_tracker.launch([job.task(&job.map(0))]).await;
             let told = diagnostics(&job_tracker, &job).await;
             assert!(told.starts_with("Error initializing attempt_"), "{what}: {told}");
             assert!(told.contains(expected), "{what}: {told}");
@@ -193,9 +193,7 @@ fn a_map_whose_output_is_gone_is_reported_again_as_failed() {
         let (job_tracker, job) = world.session().await;
         let job = job.sized(1, 1);
         job.write().unwrap();
-        let (map, reduce) = (job.map(0), job.reduce(0));
-        job_tracker.launch([job.task(&map)]).await;
-        job_tracker.ended(&map, 1).await;
+        let (map, reduce) = (run_map(&job_tracker, &job, 0).await, job.reduce(0));
         fs::remove_dir_all(note(&job, &map, "output").await).unwrap();
         job_tracker.launch([job.task(&reduce)]).await;
         // The reduce reports which output it cannot fetch, and the tracker that the map has failed.
@@ -272,7 +270,6 @@ fn a_full_disk_fails_tasks_with_the_reason_and_is_used_again_when_it_has_room() 
         }
         let (job_tracker, job) = world.session().await;
         job.write().unwrap();
-        job_tracker.launch([job.task(&job.map(0))]).await;
         let told = diagnostics(&job_tracker, &job).await;
         assert!(told.starts_with("Error initializing attempt_"), "{told}");
         assert!(told.contains("No space "), "{told}");
@@ -280,8 +277,7 @@ fn a_full_disk_fails_tasks_with_the_reason_and_is_used_again_when_it_has_room() 
         for filler in &fillers {
             fs::remove_file(filler).unwrap();
         }
-        job_tracker.launch([job.task(&job.map(1))]).await;
-        assert_eq!(job_tracker.ended(&job.map(1), 1).await.state, TaskState::Succeeded);
+        run_map(&job_tracker, &job, 1).await;
         job_tracker.kill_job(&job.id).await;
         let left = || Some(left_on_disks(&world)).filter(Vec::is_empty);
         until("nothing left on the disks", left).await;
@@ -300,7 +296,6 @@ fn local_directories_that_vanish_fail_tasks_and_nothing_else() {
         }
         let (job_tracker, job) = world.session().await;
         job.write().unwrap();
-        job_tracker.launch([job.task(&job.map(0))]).await;
         let told = diagnostics(&job_tracker, &job).await;
         assert!(told.starts_with("Error initializing attempt_"), "{told}");
         assert_eq!(job_tracker.ended(&job.map(0), 1).await.state, TaskState::Failed);
@@ -368,7 +363,6 @@ fn tasks_make_room_in_memory() {
             let job = job.with("mapred.job.map.memory.mb", limit_mb);
             let job = job.steps(TaskRole::Map, "update=0.5,memory=8,hang");
             job.write().unwrap();
-            job_tracker.launch([job.task(&job.map(0))]).await;
             let told = diagnostics(&job_tracker, &job).await;
             assert!(told.split_whitespace().any(|word| word == "high-memory"), "{told}");
             assert_eq!(job_tracker.ended(&job.map(0), 1).await.state, expected);

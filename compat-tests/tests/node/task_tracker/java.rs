@@ -153,9 +153,7 @@ fn default_library_path() -> String {
 
 #[test]
 fn java_tasks_get_what_a_java_task_tracker_gives_them() {
-    let Some(classes) = own_classes() else {
-        return;
-    };
+    let Some(classes) = own_classes() else { return };
     block_on(async {
         let world = world(&classes.display().to_string()).await;
         let (job_tracker, job) = session(&world, "").await;
@@ -203,9 +201,7 @@ fn java_tasks_get_what_a_java_task_tracker_gives_them() {
 
 #[test]
 fn an_exception_of_a_java_task_is_all_that_is_reported() {
-    let Some(classes) = own_classes() else {
-        return;
-    };
+    let Some(classes) = own_classes() else { return };
     block_on(async {
         let world = world(&classes.display().to_string()).await;
         let (job_tracker, job) = session(&world, "throw").await;
@@ -230,9 +226,7 @@ fn an_exception_of_a_java_task_is_all_that_is_reported() {
 
 #[test]
 fn merge_files_of_a_java_task_are_deleted_with_it() {
-    let Some(classes) = own_classes() else {
-        return;
-    };
+    let Some(classes) = own_classes() else { return };
     block_on(async {
         let world = world(&classes.display().to_string()).await;
         let (job_tracker, job) = session(&world, "merge").await;

@@ -110,8 +110,7 @@ impl TestNode {
     async fn still_works(&self) {
         let (job_tracker, job) = self.session().await;
         job.write().expect("a file for a job");
-        job_tracker.launch([job.task(&job.map(0))]).await;
-        assert_eq!(job_tracker.ended(&job.map(0), 1).await.state, TaskState::Succeeded);
+        run_map(&job_tracker, &job, 0).await;
         self.end_last_job(&job_tracker, &job).await;
     }
 
@@ -128,6 +127,15 @@ impl TestNode {
         });
         ([127, 0, 0, 1], u16::try_from(port.await).expect("a port")).into()
     }
+}
+
+/// Runs a map, which succeeds.
+async fn run_map(job_tracker: &JobTracker, job: &Job, number: i32) -> TaskAttemptId {
+    let map = job.map(number);
+    job_tracker.launch([job.task(&map)]).await;
+    let report = job_tracker.ended(&map, 1).await;
+    assert_eq!(report.state, TaskState::Succeeded, "{report:?}");
+    map
 }
 
 /// The value of the first note of a task on something, once it is there.

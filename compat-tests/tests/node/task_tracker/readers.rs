@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use compat_tests::task_tracker::until;
-use corona::hadoop::writables::TaskState;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use super::{TestNode, block_on};
+use super::{TestNode, block_on, run_map};
 
 /// Hosts that each open so many connections. The readers of logs alone are more than the 512 threads
 /// that the executor has for everything that blocks.
@@ -45,15 +44,11 @@ fn hundreds_of_readers_that_do_not_read_take_nothing_from_anybody() {
         let (job_tracker, job) = world.session().await;
         let job = job.sized(1, 1).with("test.output.bytes", &LARGE.to_string());
         job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
-        assert_eq!(job_tracker.ended(&map, 1).await.state, TaskState::Succeeded);
+        let map = run_map(&job_tracker, &job, 0).await;
         let (other_tracker, other_job) = world.session().await;
         let other_job = other_job.sized(1, 1);
         other_job.write().unwrap();
-        let other_map = other_job.map(0);
-        other_tracker.launch([other_job.task(&other_map)]).await;
-        assert_eq!(other_tracker.ended(&other_map, 1).await.state, TaskState::Succeeded);
+        let other_map = run_map(&other_tracker, &other_job, 0).await;
         let node = world.http(&job_tracker).await;
         let log = world.home.logs_of(&map.to_string()).join("stdout");
         File::create(log).unwrap().set_len(LARGE).unwrap();

@@ -12,9 +12,9 @@ use compat_tests::task_tracker::node::{Home, runs};
 use compat_tests::task_tracker::until;
 use corona::hadoop::writables::{TaskAttemptId, TaskState};
 
-use super::complete::{printed, run_map, until_idle};
+use super::complete::{printed, until_idle};
 use super::java::{self, own_classes};
-use super::{TestNode, block_on, family, note, process};
+use super::{TestNode, block_on, family, note, process, run_map};
 
 /// How often an attempt was started.
 fn started(job: &Job, attempt: &TaskAttemptId) -> usize {
@@ -47,8 +47,7 @@ fn tasks_go_on_over_restarts_in_place() {
         job.write().unwrap();
         let maps = [0, 1, 2, 3].map(|number| job.map(number));
         let reduce = job.reduce(0);
-        job_tracker.launch([job.task(&maps[0])]).await;
-        job_tracker.ended(&maps[0], 1).await;
+        run_map(&job_tracker, &job, 0).await;
         // Two run, and the third waits for a slot; the reduce is in its shuffle.
         job_tracker.launch([&maps[1], &maps[2], &maps[3], &reduce].map(|id| job.task(id))).await;
         note(&job, &maps[1], "waits").await;
