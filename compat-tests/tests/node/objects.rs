@@ -533,6 +533,18 @@ fn succeeds(job: &mut Command) {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
+fn begin(job: &mut Command) -> Child {
+    job.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// What a job says that fails.
+fn fails(child: Child) -> String {
+    let output = child.wait_with_output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    said
+}
+
 /// The files below a directory that have a text.
 fn files_with(directory: &Path, text: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -635,17 +647,12 @@ fn storms_are_waited_for_and_end(store: &Store, cluster: &MiniCluster) {
     let reads = ["--input", "s3://bucket/in/1.txt", "--output", "s3://bucket/lost", "--mapper"];
     let once = ["--reduces", "0", "-D", "mapred.map.max.attempts=1"];
     let patience = ["-D", "corona.fs.object.patience.ms=1000"];
-    let child = job(store, cluster, &[&reads[..], &[&mapper], &once, &patience].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let arguments = [&reads[..], &[&mapper], &once, &patience].concat();
+    let child = begin(&mut job(store, cluster, &arguments));
     until("a map that writes", || cluster.path("writes").exists().then_some(()));
     store.storm(usize::MAX);
     cluster.write("storms", "");
-    let output = child.wait_with_output().unwrap();
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let said = fails(child);
     assert!(said.contains("still answers SlowDown after retries"), "{said}");
     store.storm(0);
     assert_eq!(store.names("lost/part"), BTreeSet::new());
@@ -659,20 +666,17 @@ fn keys_are_for_nodes_alone(store: &Store, cluster: &MiniCluster) {
     let mapper = wait.replace("DIR", cluster.root.path().to_str().unwrap());
     let waits =
         ["--input", "s3://bucket/in/1.txt", "--output", "s3://bucket/waits", "--mapper", &mapper];
-    let mut child = job(store, cluster, &[&waits[..], &["--reduces", "0"]].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    until("a task with the keys", || {
+    let child = begin(&mut job(store, cluster, &[&waits[..], &["--reduces", "0"]].concat()));
+    let with_secret = || {
         let mut found = Vec::new();
         files_with(&cluster.path("cluster"), SECRET, &mut found);
+        found
+    };
+    until("a task with the keys", || {
         let is_at_node = |path: &PathBuf| path.to_str().unwrap().contains("jobcache");
-        found.iter().any(is_at_node).then_some(())
+        with_secret().iter().any(is_at_node).then_some(())
     });
-    let mut found = Vec::new();
-    files_with(&cluster.path("cluster"), SECRET, &mut found);
-    for path in &found {
+    for path in &with_secret() {
         assert_eq!(path.file_name().unwrap(), "object-access", "{}", path.display());
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o077;
         let is_hidden = path
@@ -684,12 +688,8 @@ fn keys_are_for_nodes_alone(store: &Store, cluster: &MiniCluster) {
     let shown = shell(cluster.root.path(), "ps -eo args; cat cluster/logs/*");
     assert!(shown.iter().all(|line| !line.contains(SECRET)));
     cluster.write("go", "");
-    assert!(until("the end of the job", || child.try_wait().unwrap()).success());
-    until("the removal of the keys", || {
-        let mut found = Vec::new();
-        files_with(&cluster.path("cluster"), SECRET, &mut found);
-        found.is_empty().then_some(())
-    });
+    assert!(child.wait_with_output().unwrap().status.success());
+    until("the removal of the keys", || with_secret().is_empty().then_some(()));
 }
 
 /// The object is replaced while a map reads it.
@@ -702,18 +702,12 @@ fn objects_that_change_fail_their_job(store: &Store, cluster: &MiniCluster) {
     let reads =
         ["--input", "s3://bucket/large", "--output", "s3://bucket/changed", "--mapper", &mapper];
     let once = ["--reduces", "0", "--split-size", "1g", "-D", "mapred.map.max.attempts=1"];
-    let child = job(store, cluster, &[&reads[..], &once].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = begin(&mut job(store, cluster, &[&reads[..], &once].concat()));
     until("a map that reads", || cluster.path("reads").exists().then_some(()));
     store.write("other", line.replace('x', "y").repeat(40 << 10));
     store.done(&["put", "--force", "other", "s3://bucket/large"]);
     cluster.write("changed", "");
-    let output = child.wait_with_output().unwrap();
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let said = fails(child);
     assert!(said.contains("s3://bucket/large: it has changed since it was listed"), "{said}");
     nothing_is_left(store, "changed");
 }
