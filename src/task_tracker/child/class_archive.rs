@@ -480,6 +480,7 @@ mod tests {
 
     use super::*;
     use corona_config::Source;
+    use corona_net::testing::some;
 
     struct TestArchive {
         root: tempfile::TempDir,
@@ -563,18 +564,8 @@ mod tests {
         esac; done";
 
     async fn wanted(archives: &Arc<ClassArchives>) -> Result<Arc<ClassArchive>, String> {
-        let deadline = std::time::Instant::now() + Duration::from_secs(60);
-        loop {
-            if let Some(archive) = archives.get() {
-                return Ok(archive);
-            }
-            let status = archives.status();
-            if let Some(why) = status.strip_prefix("none: ") {
-                return Err(why.to_owned());
-            }
-            assert!(std::time::Instant::now() < deadline, "{status}");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let reason = || Some(archives.status().strip_prefix("none: ")?.to_owned());
+        some("an archive", || archives.get().map(Ok).or_else(|| reason().map(Err))).await
     }
 
     #[tokio::test]

@@ -421,6 +421,7 @@ mod tests {
 
     use super::*;
     use crate::layout;
+    use corona_net::testing::some;
 
     struct TestNotes {
         root: tempfile::TempDir,
@@ -457,14 +458,9 @@ mod tests {
         }
 
         async fn wait_for(&self, name: &str) -> String {
-            let deadline = Instant::now() + Duration::from_secs(60);
-            loop {
-                match fs::read_to_string(self.path(name)) {
-                    Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
-                    _ => assert!(Instant::now() < deadline, "no {name}"),
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            let read = || fs::read_to_string(self.path(name)).ok();
+            let whole = || read().filter(|text| text.ends_with('\n'));
+            some(name, whole).await.trim().to_owned()
         }
 
         fn notes(&self) -> usize {

@@ -1,7 +1,6 @@
 //! The whole task tracker in front of a cluster manager that the test answers for.
 
 use std::fs;
-use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +12,7 @@ use corona_config::Source;
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::protocols::task_umbilical::TaskUmbilicalClient;
 use corona_hadoop::writables::InetAddress;
-use corona_net::testing::soon;
+use corona_net::testing::{soon, until};
 use corona_wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use corona_wire::client::{Client, ClientOptions};
 use corona_wire::generated::{ClusterNodeInfo, NodeHeartbeatResponse};
@@ -147,12 +146,7 @@ async fn it_serves_until_it_is_stopped() {
     assert_eq!(soon(running).await.unwrap(), Ending::Stopped);
     // Another test may be given a port that has become free, until it ends.
     for address in [to.http, to.actions, to.umbilical] {
-        let nobody_listens = async {
-            while TcpStream::connect(address).await.is_ok() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        soon(nobody_listens).await;
+        until("nobody listens", || std::net::TcpStream::connect(address).is_err()).await;
     }
 }
 

@@ -1,6 +1,5 @@
 //! Servers and clients over loopback.
 
-use std::future::Future;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use crate::client::{CallError, Client, ClientOptions, PreparedCall};
 use crate::server::{Answer, Counters, Ending, Handler, Limits, ListenOn, Peer, Server, listen};
 use crate::{Exception, FaultKind, Malformed, Service};
 use corona_access::NO_TLS;
+use corona_net::testing::{soon, until};
 
 /// A server on a free port of loopback.
 struct Running {
@@ -157,33 +157,19 @@ impl Raw {
     /// Reads exactly the expected bytes.
     async fn expect(&mut self, expected: &[u8]) {
         let mut found = vec![0; expected.len()];
-        within(self.0.read_exact(&mut found)).await.unwrap();
+        soon(self.0.read_exact(&mut found)).await.unwrap();
         assert_eq!(found, expected, "{}", String::from_utf8_lossy(&found));
     }
 
     /// The server closes without another byte.
     async fn expect_end(&mut self) {
         let mut rest = vec![];
-        match within(self.0.read_to_end(&mut rest)).await {
+        match soon(self.0.read_to_end(&mut rest)).await {
             Ok(_) => assert_eq!(rest, b""),
             // The system reports it this way if the server left bytes unread.
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
         }
     }
-}
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("in time")
-}
-
-/// Waits until a condition holds.
-async fn until(condition: impl Fn() -> bool) {
-    within(async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
 }
 
 fn frame(content: &[u8]) -> Vec<u8> {
@@ -282,7 +268,7 @@ async fn bytes_of_another_protocol_end_the_connection() {
         peer.expect(&id_reply(3)).await;
         peer.expect_end().await;
     }
-    until(|| server.counters.open() == 0).await;
+    until("all connections end", || server.counters.open() == 0).await;
     assert_eq!(server.counters.ended(Ending::Malformed), inputs.len() as u64);
 
     for input in [&frame(&id_call(1))[..20], b"\0\0"] {
@@ -294,7 +280,7 @@ async fn bytes_of_another_protocol_end_the_connection() {
     let mut peer = Raw::connect(&server).await;
     peer.0.shutdown().await.unwrap();
     peer.expect_end().await;
-    until(|| server.counters.open() == 0).await;
+    until("all connections end", || server.counters.open() == 0).await;
     assert_eq!(server.counters.ended(Ending::Broken), 2);
     assert_eq!(server.counters.ended(Ending::Peer), 1);
     server.stop().await;
@@ -346,7 +332,7 @@ async fn silent_and_slow_peers_lose_their_connections() {
         let mut peer = Raw::connect(&server).await;
         peer.send(input).await;
         peer.expect_end().await;
-        until(|| server.counters.ended(ending) == 1).await;
+        until("the connection ends", || server.counters.ended(ending) == 1).await;
         server.stop().await;
     }
 }
@@ -359,8 +345,8 @@ async fn a_dripping_peer_loses_its_connection() {
     let server = Running::start::<ClusterManager>(answer, limits);
     let mut peer = Raw::connect(&server).await;
     peer.send(b"\0\x10\0\0").await;
-    until(|| server.counters.accepted() == 1).await;
-    within(async {
+    until("it is accepted", || server.counters.accepted() == 1).await;
+    soon(async {
         while peer.0.write_all(b"x").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -387,7 +373,7 @@ async fn a_peer_that_does_not_read_loses_its_connection() {
     let server = Running::start::<ClusterManager>(large, limits);
     let mut peer = Raw::connect(&server).await;
     peer.send(&frame(&id_call(1)).repeat(200)).await;
-    until(|| server.counters.ended(Ending::SlowReader) == 1).await;
+    until("the connection ends", || server.counters.ended(Ending::SlowReader) == 1).await;
     // It was not asked to hold many megabytes of replies.
     assert!(server.counters.calls() < 100);
     assert_eq!(server.counters.inflight_bytes(), 0);
@@ -409,7 +395,7 @@ async fn too_much_ends_the_connection() {
         let mut peer = Raw::connect(&server).await;
         peer.send(input).await;
         peer.expect_end().await;
-        until(|| server.counters.ended(ending) == 1).await;
+        until("the connection ends", || server.counters.ended(ending) == 1).await;
         assert_eq!(server.counters.inflight_bytes(), 0);
         server.stop().await;
     }
@@ -426,11 +412,11 @@ async fn a_long_message_over_short_frames_is_bounded() {
     let fits = call("sessionHeartbeat", &text(4000));
     peer.send(&fits.chunks(100).map(frame).collect::<Vec<_>>().concat()).await;
     let mut head = [0; 8];
-    within(peer.0.read_exact(&mut head)).await.unwrap();
+    soon(peer.0.read_exact(&mut head)).await.unwrap();
     assert_eq!(head[4..], [0x80, 1, 0, 2]);
     let beyond = call("sessionHeartbeat", &text(4100));
     peer.send(&beyond.chunks(100).map(frame).collect::<Vec<_>>().concat()).await;
-    until(|| server.counters.ended(Ending::Malformed) == 1).await;
+    until("the connection ends", || server.counters.ended(Ending::Malformed) == 1).await;
     server.stop().await;
 }
 
@@ -446,7 +432,7 @@ async fn connections_beyond_the_limit_are_closed_at_once() {
     third.expect_end().await;
     assert_eq!(server.counters.refused(), 1);
     drop(first);
-    until(|| server.counters.open() == 1).await;
+    until("a connection ends", || server.counters.open() == 1).await;
     let mut fourth = server.client::<ClusterManager>().await;
     fourth.get_next_session_id().await.unwrap();
     second.get_next_session_id().await.unwrap();
@@ -476,7 +462,7 @@ async fn a_faulty_handler_ends_its_connection_only() {
         let mut client = server.client::<ClusterManager>().await;
         let result = client.call(&call).await;
         assert!(matches!(result, Err(CallError::Closed | CallError::Io(_))), "{result:?}");
-        until(|| server.counters.ended(ending) == count).await;
+        until("the connection ends", || server.counters.ended(ending) == count).await;
         assert_eq!(witness.get_next_session_id().await.unwrap(), "1");
     }
     server.stop().await;
@@ -499,12 +485,12 @@ async fn a_stopping_server_finishes_what_it_has_begun() {
     let mut client = server.client::<ClusterManager>().await;
     let address = server.address;
     let calling = tokio::spawn(async move { client.get_next_session_id().await });
-    within(has_begun.wait_for(|begun| *begun)).await.unwrap();
+    soon(has_begun.wait_for(|begun| *begun)).await.unwrap();
     server.stop.send_replace(true);
     idle.expect_end().await;
-    until(|| std::net::TcpStream::connect(address).is_err()).await;
+    until("nobody listens", || std::net::TcpStream::connect(address).is_err()).await;
     go_on.send_replace(true);
-    assert_eq!(within(calling).await.unwrap().unwrap(), "late");
+    assert_eq!(soon(calling).await.unwrap().unwrap(), "late");
     let counters = server.counters.clone();
     server.stop().await;
     assert_eq!((counters.open(), counters.ended(Ending::Shutdown)), (0, 2));
@@ -517,7 +503,7 @@ async fn a_stopping_server_does_not_wait_for_ever() {
     let server = Running::start::<ClusterManager>(never, limits);
     let mut peer = Raw::connect(&server).await;
     peer.send(&frame(&id_call(1))).await;
-    until(|| server.counters.calls() == 1).await;
+    until("a call", || server.counters.calls() == 1).await;
     let counters = server.counters.clone();
     server.stop().await;
     peer.expect_end().await;
@@ -638,7 +624,7 @@ async fn a_call_that_is_given_up_leaves_nothing_to_be_misread() {
         let counters = server.counters.clone();
         tokio::select! {
             result = &mut call => panic!("{result:?}"),
-            () = until(|| counters.calls() == 1) => {}
+            () = until("a call", || counters.calls() == 1) => {}
         }
     }
     assert!(!client.is_usable());

@@ -5,10 +5,10 @@ mod live;
 mod recorded;
 
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use corona::session_driver::{Event, SessionEvents};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// Longer than anything here takes on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -23,12 +23,4 @@ fn block_on<T>(test: impl Future<Output = T>) -> T {
 async fn next(events: &mut SessionEvents) -> Event {
     let event = timeout(SOON, events.next()).await.expect("an event in time");
     event.expect("the session is not over")
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        sleep(Duration::from_millis(2)).await;
-    }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use compat_tests::repository;
 use compat_tests::serving::serve;
+use compat_tests::task_tracker::until;
 use corona::conformance::capture::{Capture, Limits as CaptureLimits, Side};
 use corona::conformance::conversation::{Conversation, Offered, conversations};
 use corona::conformance::setup::RecordedSetup;
@@ -27,7 +28,7 @@ use corona::wire::value::{Message, TypedAnswer, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{SOON, block_on, next, until};
+use super::{SOON, block_on, next};
 
 /// The actions and notifications of a recorded session.
 #[derive(Clone, Debug)]
@@ -411,7 +412,7 @@ impl Manager {
     }
 
     async fn until_called(&self, times: usize) {
-        until("the next call", || self.made.lock().unwrap().len() >= times).await;
+        until("the next call", || (self.made.lock().unwrap().len() >= times).then_some(())).await;
     }
 
     fn session_address(&self) -> (String, u16) {
