@@ -1,5 +1,6 @@
 //! The recordings of the original among the fixtures, for tests.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::Traffic;
@@ -26,6 +27,10 @@ pub(crate) const SCENARIOS: [&str; 13] = [
     "wire",
 ];
 
+/// The recordings of jobs.
+pub(crate) const JOBS: [&str; 5] =
+    ["inproc-sleep", "remote-sleep", "wc-remote", "nodedeath", "preempt"];
+
 /// The directory of a recording, such as `scenarios/grants`.
 pub(crate) fn directory(name: &str) -> PathBuf {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
@@ -35,6 +40,19 @@ pub(crate) fn directory(name: &str) -> PathBuf {
 /// The directory of a scenario.
 pub(crate) fn scenario(name: &str) -> PathBuf {
     directory("scenarios").join(name)
+}
+
+/// The directory of a job.
+pub(crate) fn job(name: &str) -> PathBuf {
+    directory("jobs").join(name)
+}
+
+/// What a file of a recording has that is compressed.
+pub(crate) fn unpacked(file: &Path) -> String {
+    let mut text = String::new();
+    let mut packed = flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap());
+    packed.read_to_string(&mut text).unwrap();
+    text
 }
 
 /// The conversations of a capture of a cluster with this configuration.

@@ -139,11 +139,10 @@ fn moved_files(conf_dir: &Path, in_force: &[InForce]) -> Vec<(&'static str, Path
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recorded::directory;
 
     fn recorded(name: &str) -> RecordedSetup {
-        let root =
-            Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/recordings");
-        RecordedSetup::read(&root.join(name)).unwrap()
+        RecordedSetup::read(&directory(name)).unwrap()
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Whole captures: written here packet by packet, recorded from the original, and damaged.
 
 use std::fmt::Write as _;
-use std::io::Read as _;
 
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
 
 use super::written::{Link, Pcap, PcapNg, Record, gzip};
 use super::*;
+use crate::recorded;
 
 /// A capture file under construction: raw IPv4 packets between a client and a server.
 #[derive(Default)]
@@ -196,28 +196,6 @@ fn conversations_are_put_together() {
     );
 }
 
-/// A merged file, or one of several receive queues, has packets behind later ones.
-#[test]
-fn packets_that_stand_behind_later_ones_are_put_back() {
-    use Side::{Client, Server};
-    let whole = File::default()
-        .opened()
-        .segment(3, Client, "A", (101, 501), "call")
-        .segment(4, Server, "A", (501, 105), "answer")
-        .segment(5, Client, "FA", (105, 507), "")
-        .segment(6, Server, "FA", (507, 106), "")
-        .segment(7, Client, "R", (106, 0), "");
-    let expected = "40000->9000 3c:call 4s:answer 5c:end 6s:end\n";
-    check("as it was", &whole, expected);
-    for turn in 1..whole.packets.len() {
-        let mut turned = File { packets: whole.packets.clone() };
-        turned.packets.rotate_left(turn);
-        check(&format!("turned by {turn}"), &turned, expected);
-        turned.packets.reverse();
-        check(&format!("turned by {turn}, backwards"), &turned, expected);
-    }
-}
-
 #[test]
 fn a_known_port_identifies_the_server() {
     let file = File::default().segment(0, Side::Client, "A", (101, 501), "call").pcap(false);
@@ -341,25 +319,14 @@ fn only_so_many_connections_are_followed() {
     assert_eq!(capture.connections.len(), 10);
 }
 
-fn recording(name: &str, file: &str) -> Vec<u8> {
-    let path = format!(
-        "{}/fixtures/recordings/{name}/{file}",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../..")
-    );
-    std::fs::read(path).unwrap()
-}
-
-const JOBS: [&str; 5] = ["inproc-sleep", "remote-sleep", "wc-remote", "nodedeath", "preempt"];
-
 /// The recordings of jobs come with a list of their connections that another program made.
 #[test]
 fn recorded_connections_agree_with_their_list() {
-    for job in JOBS {
-        let packed = recording(&format!("jobs/{job}"), "connections.txt.gz");
-        let mut list = String::new();
-        flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut list).unwrap();
-        let file = recording(&format!("jobs/{job}"), "traffic.pcap");
-        let capture = Capture::read(&file[..], &Limits::default()).unwrap();
+    for job in recorded::JOBS {
+        let directory = recorded::job(job);
+        let list = recorded::unpacked(&directory.join("connections.txt.gz"));
+        let file = std::fs::File::open(directory.join("traffic.pcap")).unwrap();
+        let capture = Capture::read(file, &Limits::default()).unwrap();
         assert_eq!(capture.ending, Ending::Complete, "{job}");
         let mut listed = 0;
         // The shuffle over HTTP was captured only in the two jobs named here.

@@ -1,24 +1,13 @@
 //! Recorded conversations, compared with another program's reading of the same captures.
 
 use std::collections::HashMap;
-use std::io::Read as _;
-use std::path::PathBuf;
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
-use crate::capture::{Limits, Opening, StreamEvent};
-
-fn recording(name: &str, file: &str) -> Vec<u8> {
-    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    std::fs::read(root.join("fixtures/recordings").join(name).join(file)).unwrap()
-}
-
-fn read(name: &str, ports: &Ports) -> Vec<Conversation> {
-    let file = recording(name, "traffic.pcap");
-    conversations(&Capture::read(&file[..], &Limits::default()).unwrap(), ports)
-}
+use crate::capture::{Opening, StreamEvent};
+use crate::recorded::{conversations_of, job, scenario, unpacked};
 
 /// A message, without anything that depends on how connections are numbered.
 #[derive(Debug, PartialEq)]
@@ -39,10 +28,8 @@ struct MessageLine {
 ///    0.4083 #003 -- connect to CM :18888 from :40396
 ///    5.1253 #004 -> CM CALL nodeHeartbeat seq=1 framed {"node": ...}
 /// ```
-fn listed(job: &str) -> Vec<(f64, MessageLine)> {
-    let mut text = String::new();
-    let packed = recording(job, "thrift.txt.gz");
-    flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut text).unwrap();
+fn listed(name: &str) -> Vec<(f64, MessageLine)> {
+    let text = unpacked(&job(name).join("thrift.txt.gz"));
     let mut ports: HashMap<&str, (u16, u16)> = HashMap::new();
     let mut lines = Vec::new();
     let port = |word: &str| word.trim_start_matches(':').parse::<u16>().unwrap();
@@ -105,20 +92,17 @@ fn found(conversations: &[Conversation]) -> Vec<(f64, MessageLine)> {
 
 #[test]
 fn jobs_say_what_another_decoder_found() {
-    for (job, messages) in [
+    for (name, messages) in [
         ("inproc-sleep", 46),
         ("remote-sleep", 70),
         ("wc-remote", 76),
         ("nodedeath", 80),
         ("preempt", 200),
     ] {
-        let job = format!("jobs/{job}");
-        let ports =
-            Ports { cluster_manager: 18_888, proxy_job_tracker: Some(18_036), ..Ports::default() };
-        let conversations = read(&job, &ports);
+        let conversations = conversations_of(&job(name));
         let mut found = found(&conversations);
-        let mut listed = listed(&job);
-        assert!(listed.len() >= messages, "{job}: {} messages listed", listed.len());
+        let mut listed = listed(name);
+        assert!(listed.len() >= messages, "{name}: {} messages listed", listed.len());
         let order = |lines: &mut Vec<(f64, MessageLine)>| {
             lines.sort_by(|(at_a, a), (at_b, b)| {
                 let key = |line: &MessageLine| (line.client_port, line.server_port);
@@ -128,11 +112,11 @@ fn jobs_say_what_another_decoder_found() {
         order(&mut found);
         order(&mut listed);
         for ((found_at, found), (listed_at, listed)) in found.iter().zip(&listed) {
-            assert_eq!(found, listed, "{job} at {listed_at}");
-            assert!((found_at - listed_at).abs() < 0.02, "{job}: {found_at}, not {listed_at}");
+            assert_eq!(found, listed, "{name} at {listed_at}");
+            assert!((found_at - listed_at).abs() < 0.02, "{name}: {found_at}, not {listed_at}");
         }
-        assert_eq!(found.len(), listed.len(), "{job}");
-        assert!(bytes(&conversations).is_empty(), "{job}: {:?}", bytes(&conversations));
+        assert_eq!(found.len(), listed.len(), "{name}");
+        assert!(bytes(&conversations).is_empty(), "{name}: {:?}", bytes(&conversations));
     }
 }
 
@@ -144,9 +128,7 @@ fn bytes(conversations: &[Conversation]) -> Vec<&Part> {
 
 #[test]
 fn broken_peers_are_kept_as_they_were() {
-    let ports =
-        Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802), ..Ports::default() };
-    let conversations = read("scenarios/wire", &ports);
+    let conversations = conversations_of(&scenario("wire"));
     let strange: Vec<_> =
         bytes(&conversations).into_iter().map(|part| (part.from, part.what.clone())).collect();
     let unversioned =
@@ -177,45 +159,6 @@ fn broken_peers_are_kept_as_they_were() {
             ("REPLY", "getNextSessionId", 8),
         ]
     );
-}
-
-#[test]
-fn messages_and_bytes_restore_the_stream() {
-    let ports =
-        Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802), ..Ports::default() };
-    let file = recording("scenarios/grants", "traffic.pcap");
-    let capture = Capture::read(&file[..], &Limits::default()).unwrap();
-    for conversation in conversations(&capture, &ports) {
-        let connection = capture
-            .connections
-            .iter()
-            .find(|connection| connection.id == conversation.connection)
-            .unwrap();
-        for side in [Side::Client, Side::Server] {
-            let sent: Vec<u8> = connection
-                .events
-                .iter()
-                .filter(|event| event.from == side)
-                .filter_map(|event| match &event.what {
-                    EventKind::Data(data) => Some(data.clone()),
-                    _ => None,
-                })
-                .flatten()
-                .collect();
-            let said: Vec<u8> = conversation
-                .parts
-                .iter()
-                .filter(|part| part.from == side)
-                .filter_map(|part| match &part.what {
-                    Said::Messages { raw, .. } => Some(raw.clone()),
-                    Said::Bytes(bytes) => Some(bytes.clone()),
-                    _ => None,
-                })
-                .flatten()
-                .collect();
-            assert_eq!(sent, said);
-        }
-    }
 }
 
 proptest! {

@@ -1,12 +1,10 @@
 //! All messages of the recorded jobs, compared with the values that the original's own objects
 //! read.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
-
 use super::*;
 use crate::capture::Limits;
 use crate::open;
+use crate::recorded::{JOBS, job, unpacked};
 use corona_hadoop::io::Writer;
 use corona_hadoop::object::{Object, Value};
 use corona_hadoop::protocols;
@@ -14,16 +12,8 @@ use corona_hadoop::rpc::{HANDSHAKE, Method, Outcome, Protocol};
 use corona_hadoop::writables::{Action, TaskStatus};
 use corona_model::random::Random;
 
-const JOBS: [&str; 5] = ["inproc-sleep", "remote-sleep", "wc-remote", "nodedeath", "preempt"];
-
-fn file(job: &str, name: &str) -> PathBuf {
-    let root =
-        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/recordings/jobs");
-    root.join(job).join(name)
-}
-
-fn recorded(job: &str) -> Vec<HadoopConversation> {
-    let traffic = open(&file(job, "traffic.pcap"), &Limits::default()).unwrap();
+fn recorded(name: &str) -> Vec<HadoopConversation> {
+    let traffic = open(&job(name).join("traffic.pcap"), &Limits::default()).unwrap();
     hadoop_conversations(&traffic.capture)
 }
 
@@ -130,23 +120,21 @@ fn listed(line: &str) -> Option<(String, Side, String)> {
 /// for: ids, lengths, methods, classes, and the statuses of attempts.
 #[test]
 fn recorded_conversations_agree_with_their_list() {
-    for job in JOBS {
-        let packed = std::fs::read(file(job, "hadoop-rpc.txt.gz")).unwrap();
-        let mut list = String::new();
-        flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut list).unwrap();
+    for name in JOBS {
+        let list = unpacked(&job(name).join("hadoop-rpc.txt.gz"));
         let mut expected = std::collections::BTreeMap::<_, [Vec<String>; 2]>::new();
         for (connection, side, line) in list.lines().filter_map(listed) {
             let place = usize::from(side == Side::Server);
             expected.entry(connection).or_default()[place].push(line);
         }
         let mut expected: Vec<_> = expected.into_values().collect();
-        let found = recorded(job).into_iter();
+        let found = recorded(name).into_iter();
         let found = found.map(|found| [told(&found, Side::Client), told(&found, Side::Server)]);
         let mut found: Vec<_> = found.filter(|told| !told[0].is_empty()).collect();
         expected.sort();
         found.sort();
-        assert!(found.len() >= 14, "{job}");
-        assert_eq!(found, expected, "{job}");
+        assert!(found.len() >= 14, "{name}");
+        assert_eq!(found, expected, "{name}");
     }
 }
 

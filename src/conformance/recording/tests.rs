@@ -269,22 +269,6 @@ fn traffic_is_the_same_from_a_packed_recording() {
     ));
 }
 
-#[test]
-fn a_packed_packet_capture_is_read_as_such() {
-    let path = concat!(
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../.."),
-        "/fixtures/recordings/scenarios/session_lifecycle/traffic.pcap"
-    );
-    let plain = std::fs::read(path).unwrap();
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(&plain).unwrap();
-    let packed = Traffic::read(&*encoder.finish().unwrap(), &Limits::default()).unwrap();
-    let plain = crate::open(path.as_ref(), &Limits::default()).unwrap();
-    assert_eq!(packed.capture.connections, plain.capture.connections);
-    assert!(!packed.capture.connections.is_empty());
-    assert_eq!(packed.recording, None);
-}
-
 fn records() -> impl Strategy<Value = Record> {
     let side = || prop_oneof![Just(Side::Client), Just(Side::Server)];
     prop_oneof![
