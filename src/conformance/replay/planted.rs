@@ -9,7 +9,8 @@ use crate::capture::Side;
 use crate::conversation::{Offered, Said};
 use crate::recorded::{SCENARIOS, configured, conversations_of, scenario};
 use corona_wire::calls::SessionDriverCall;
-use corona_wire::value::{Message, Value};
+use corona_wire::generated::ResourceGrant;
+use corona_wire::value::{Message, MessageKind, Value};
 
 /// The recorded conversations of a scenario.
 fn recorded(name: &str) -> Vec<Conversation> {
@@ -149,10 +150,20 @@ fn notices(change: impl FnMut(&mut SessionDriverCall) -> Duration + 'static) -> 
 }
 
 /// A proxy that changes grants.
-fn grants(change: impl Fn(&mut Vec<corona_wire::generated::ResourceGrant>) + 'static) -> Proxy {
+fn grants(change: impl Fn(&mut Vec<ResourceGrant>) + 'static) -> Proxy {
     notices(move |call| {
         if let SessionDriverCall::GrantResource { granted: Some(granted), .. } = call {
             change(granted);
+        }
+        Duration::ZERO
+    })
+}
+
+/// A proxy that changes revocations.
+fn revocations(change: impl Fn(&mut Vec<ResourceGrant>) + 'static) -> Proxy {
+    notices(move |call| {
+        if let SessionDriverCall::RevokeResource { revoked: Some(revoked), .. } = call {
+            change(revoked);
         }
         Duration::ZERO
     })
@@ -204,6 +215,14 @@ fn deviations_planted_in_answers_and_notifications_are_found() {
             "releaseResource",
             answers("releaseResource", |message| message.name = "x".to_owned()),
         ),
+        (
+            "grants",
+            "releaseResource|EXCEPTION",
+            answers("releaseResource", |message| {
+                message.kind = MessageKind::Exception;
+                message.body = Ok(Value::Struct(vec![("type", Value::I32(6))]));
+            }),
+        ),
         ("grants", "request 777 was never made", grants(|all| all[0].id = 777)),
         ("grants", "no node n99", grants(|all| all[0].node_name = "n99".to_owned())),
         ("grants", "with appInfo", grants(|all| all[0].app_info = Some("other".to_owned()))),
@@ -222,19 +241,11 @@ fn deviations_planted_in_answers_and_notifications_are_found() {
                 Duration::ZERO
             }),
         ),
-        (
-            "preemption",
-            "MAP revocations",
-            notices(|call| {
-                if let Call::RevokeResource { revoked: Some(revoked), .. } = call {
-                    revoked.pop();
-                }
-                Duration::ZERO
-            }),
-        ),
+        ("preemption", "MAP revocations", revocations(|all| drop(all.pop()))),
+        ("preemption", "holds nothing for request 777", revocations(|all| all[0].id = 777)),
         (
             "dead_node",
-            "dead node n9",
+            "dead node n1|live:     not sent",
             notices(|call| {
                 if let Call::ProcessDeadNode { node, .. } = call {
                     *node = Some("n9".to_owned());
