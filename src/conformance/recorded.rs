@@ -4,11 +4,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::Traffic;
-use crate::capture::Limits;
-use crate::conversation::Conversation;
+use crate::capture::{Limits, Side};
+use crate::conversation::{Conversation, Offered, Said};
 use crate::setup::RecordedSetup;
 use crate::shadow::Configuration;
 use corona_config::{Lookup, Source};
+use corona_wire::value::Message;
 
 /// The scenarios that can be played in virtual time: none of them restarts the cluster manager.
 pub(crate) const SCENARIOS: [&str; 13] = [
@@ -89,4 +90,23 @@ pub(crate) fn configured(name: &str, changes: &[(&str, &str, &str)]) -> tempfile
         std::fs::write(directory.path().join(file), text).unwrap();
     }
     directory
+}
+
+/// Changes each message that a cluster manager sends, and writes the bytes again.
+pub(crate) fn falsify(conversations: &mut [Conversation], mut edit: impl FnMut(&mut Message)) {
+    for one in conversations {
+        let service = one.service;
+        let from = if service == Offered::SessionDriver { Side::Client } else { Side::Server };
+        for part in one.parts.iter_mut().filter(|part| part.from == from) {
+            let Said::Messages { raw, messages } = &mut part.what else { continue };
+            let before = messages.clone();
+            messages.iter_mut().for_each(&mut edit);
+            if *messages != before {
+                raw.clear();
+                for message in messages {
+                    message.write(service.schema(), service.framing(), raw).unwrap();
+                }
+            }
+        }
+    }
 }

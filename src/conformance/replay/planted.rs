@@ -5,9 +5,8 @@ use std::path::Path;
 
 use super::dry_manager::{Proxy, honest, options_of, play_dry};
 use super::*;
-use crate::capture::Side;
-use crate::conversation::{Offered, Said};
-use crate::recorded::{SCENARIOS, configured, conversations_of, scenario};
+use crate::conversation::Offered;
+use crate::recorded::{SCENARIOS, configured, conversations_of, falsify, scenario};
 use corona_wire::calls::SessionDriverCall;
 use corona_wire::generated::ResourceGrant;
 use corona_wire::value::{Message, MessageKind, Value};
@@ -34,22 +33,6 @@ fn missed(name: &str, words: &str, report: &Report) -> Option<String> {
     let shows = |finding: &String| words.split('|').all(|word| finding.contains(word));
     let is_found = !report.agrees() && found.iter().any(shows);
     (!is_found).then(|| format!("{name}: no {words} in {found:#?}"))
-}
-
-/// Changes the messages that the recorded manager sent.
-fn edit(conversations: &mut [Conversation], mut edit: impl FnMut(&mut Message)) {
-    for one in conversations {
-        let service = one.service;
-        let from = if service == Offered::SessionDriver { Side::Client } else { Side::Server };
-        for part in one.parts.iter_mut().filter(|part| part.from == from) {
-            let Said::Messages { raw, messages } = &mut part.what else { continue };
-            raw.clear();
-            for message in messages {
-                edit(message);
-                message.write(service.schema(), service.framing(), raw).unwrap();
-            }
-        }
-    }
 }
 
 /// Sets every field of this name within a value.
@@ -123,7 +106,7 @@ fn deviations_planted_in_recordings_are_found() {
         ("session_expiry", "sessionHeartbeat", "handle", word("9.9"), "sessionHeartbeat|9.9"),
     ] {
         let mut conversations = recorded(name);
-        edit(&mut conversations, |message| {
+        falsify(&mut conversations, |message| {
             if message.name == method {
                 set(message.body.as_mut().unwrap(), field, &to);
             }

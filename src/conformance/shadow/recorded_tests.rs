@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::event_log::{EventLog, replay_events};
 use super::*;
-use crate::capture::{ConnectionId, Limits, Opening, Side};
+use crate::capture::{ConnectionId, Limits, Opening};
 use crate::conversation::{Conversation, Offered, Part, Said};
-use crate::recorded::{SCENARIOS, configuration_of, configured, conversations_of, scenario};
+use crate::recorded::{
+    SCENARIOS, configuration_of, configured, conversations_of, falsify, scenario,
+};
 use crate::recording::{Record, Unrecorded};
 use crate::report::Rule;
 use crate::report::times::USUAL_TOLERANCE;
@@ -246,25 +248,6 @@ fn each_wrong_number_of_slots_in_a_list_of_sessions_is_found() {
     }
     // Two lists have a session with slots; each number is planted one too high and one too low.
     assert_eq!(planted, 4);
-}
-
-/// Changes each message that a cluster manager sends, and writes the bytes again.
-fn falsify(conversations: &mut [Conversation], mut edit: impl FnMut(&mut Message)) {
-    for one in conversations {
-        let service = one.service;
-        let from = if service == Offered::SessionDriver { Side::Client } else { Side::Server };
-        for part in one.parts.iter_mut().filter(|part| part.from == from) {
-            let Said::Messages { raw, messages } = &mut part.what else { continue };
-            let before = messages.clone();
-            messages.iter_mut().for_each(&mut edit);
-            if *messages != before {
-                raw.clear();
-                for message in messages {
-                    message.write(service.schema(), service.framing(), raw).unwrap();
-                }
-            }
-        }
-    }
 }
 
 fn find<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut Value> {
