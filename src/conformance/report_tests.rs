@@ -21,6 +21,12 @@ fn check(name: &str, written: &str) {
     assert_eq!(expected, written, "{name}");
 }
 
+/// A text for a terminal of so many columns.
+fn check_text(name: &str, written: &str, width: usize) {
+    assert!(written.lines().all(|line| line.chars().count() <= width), "{name}");
+    check(name, written);
+}
+
 fn pretty(value: &serde_json::Value) -> String {
     format!("{}\n", serde_json::to_string_pretty(value).unwrap())
 }
@@ -140,7 +146,7 @@ fn reports_of_replays_stay_as_they_are() {
         ..Report::default()
     };
     for (name, report) in [("replay", replayed()), ("replay-agrees", plain)] {
-        check(&format!("{name}.txt"), &replay::text(&report, 80, false));
+        check_text(&format!("{name}.txt"), &replay::text(&report, 80, false), 80);
         check(&format!("{name}-full.txt"), &replay::text(&report, 60, true));
         check(&format!("{name}-display.txt"), &report.to_string());
         let json = serde_json::to_value(replay::json(&report)).unwrap();
@@ -208,8 +214,8 @@ fn reports_of_shadows_stay_as_they_are() {
         ("shadow-agrees", plain),
         ("shadow-empty", Stats::new("cm", SystemTime::UNIX_EPOCH)),
     ] {
-        check(&format!("{name}.txt"), &text(&stats, 80));
-        check(&format!("{name}-wide.txt"), &text(&stats, 120));
+        check_text(&format!("{name}.txt"), &text(&stats, 80), 80);
+        check_text(&format!("{name}-wide.txt"), &text(&stats, 120), 120);
         let mut json = serde_json::to_value(json(&stats)).unwrap();
         // When it began, and how long it has run, are those of this test.
         for time in ["began_ms", "ran_for_us"] {
