@@ -127,34 +127,25 @@ pub(crate) fn is_unknown_session(answer: &Message, handle: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text_value(text: &str) -> Value {
-        Value::String(text.to_owned())
-    }
-
-    fn message(kind: MessageKind, name: &str, body: Value) -> Message {
-        Message { kind, name: name.to_owned(), seqid: 5, body: Ok(body) }
-    }
-
-    fn fault(text: &str) -> Message {
-        let body = Value::Struct(vec![("message", text_value(text)), ("type", Value::I32(6))]);
-        message(MessageKind::Exception, "persistState", body)
-    }
+    use crate::samples::{message, word};
 
     #[test]
     fn the_order_of_a_map_means_nothing_that_of_a_list_does() {
-        let pair = |key: &str| (text_value(key), Value::I32(1));
+        let pair = |key: &str| (word(key), Value::I32(1));
         let map = |keys: [&str; 2]| Value::Map(keys.map(pair).to_vec());
-        let list = |keys: [&str; 2]| Value::List(keys.map(text_value).to_vec());
+        let list = |keys: [&str; 2]| Value::List(keys.map(word).to_vec());
         assert_eq!(ordered(&map(["a", "b"])), ordered(&map(["b", "a"])));
         assert_ne!(ordered(&list(["a", "b"])), ordered(&list(["b", "a"])));
     }
 
     #[test]
     fn a_word_instead_of_a_closed_connection_has_a_row() {
-        let call = |name| message(MessageKind::Call, name, Value::Struct(vec![]));
-        let fault = |name: &str| Message { name: name.to_owned(), ..fault("broken") };
-        let reply = |name| message(MessageKind::Reply, name, Value::Struct(vec![]));
+        let call = |name| message(MessageKind::Call, name, vec![]);
+        let fault = |name| {
+            let fields = vec![("message", word("broken")), ("type", Value::I32(6))];
+            message(MessageKind::Exception, name, fields)
+        };
+        let reply = |name| message(MessageKind::Reply, name, vec![]);
         for (name, live, verdict) in [
             (
                 "requestResource",

@@ -25,6 +25,8 @@ pub mod replay;
 pub mod report;
 #[cfg(test)]
 mod report_tests;
+#[cfg(test)]
+mod samples;
 pub mod setup;
 pub mod shadow;
 mod traffic;

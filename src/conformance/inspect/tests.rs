@@ -2,14 +2,11 @@
 
 use super::*;
 use crate::conversation::Part;
+use crate::samples::{self, conversation, word};
 use corona_wire::value::MessageKind;
 
-fn text_value(text: &str) -> Value {
-    Value::String(text.to_owned())
-}
-
 fn message(kind: MessageKind, name: &str, seqid: i32, body: Vec<(&'static str, Value)>) -> Message {
-    Message { kind, name: name.into(), seqid, body: Ok(Value::Struct(body)) }
+    Message { seqid, ..samples::message(kind, name, body) }
 }
 
 fn said(us: u64, from: Side, messages: Vec<Message>) -> Part {
@@ -21,21 +18,8 @@ fn part(us: u64, from: Side, what: Said) -> Part {
     Part { at: Duration::from_micros(us), from, what }
 }
 
-fn conversation(parts: Vec<Part>) -> Conversation {
-    Conversation {
-        connection: ConnectionId(3),
-        client: "10.0.0.1:5".parse().unwrap(),
-        server: "10.0.0.2:9".parse().unwrap(),
-        service: Offered::ClusterManager,
-        opened_at: Duration::from_micros(1),
-        whole: true,
-        accepted: true,
-        parts,
-    }
-}
-
 fn handle(handle: &str) -> Vec<(&'static str, Value)> {
-    vec![("handle", text_value(handle))]
+    vec![("handle", word(handle))]
 }
 
 /// A heartbeat of a session, one that is refused, a list of sessions asked for twice, and noise.
@@ -44,7 +28,7 @@ fn talk() -> Conversation {
     let reply = |name, seqid, body| message(MessageKind::Reply, name, seqid, body);
     let sessions = vec![("success", Value::List(vec![Value::Struct(handle("1.9"))]))];
     let invalid = vec![("e", Value::Struct(handle("1.2")))];
-    conversation(vec![
+    let parts = vec![
         said(10, Side::Client, vec![call("sessionHeartbeat", 1, handle("1.1"))]),
         said(1_510, Side::Server, vec![reply("sessionHeartbeat", 1, vec![])]),
         said(2_000, Side::Client, vec![call("sessionHeartbeat", 2, handle("1.2"))]),
@@ -59,7 +43,8 @@ fn talk() -> Conversation {
         part(4_001, Side::Client, Said::Missing(7)),
         part(4_002, Side::Client, Said::End),
         part(4_003, Side::Server, Said::Reset),
-    ])
+    ];
+    conversation(Offered::ClusterManager, parts)
 }
 
 #[test]
@@ -88,12 +73,12 @@ fn short_messages_leave_out_and_say_so() {
     let ids = (1..=5).map(Value::I32).collect();
     let body = vec![
         ("idList", Value::List(ids)),
-        ("name", text_value(&"x".repeat(50))),
-        ("address", Value::Struct(vec![("host", text_value("h")), ("port", Value::I32(9))])),
-        ("url", text_value("a \"b\"")),
+        ("name", word(&"x".repeat(50))),
+        ("address", Value::Struct(vec![("host", word("h")), ("port", Value::I32(9))])),
+        ("url", word("a \"b\"")),
         ("type", Value::Enum(0, Some("MAP"))),
         ("usages", Value::Map(vec![(Value::Enum(1, Some("REDUCE")), Value::I64(-4))])),
-        ("empty", text_value("")),
+        ("empty", word("")),
     ];
     let message = message(MessageKind::Call, "m", 1, body);
     let rest = "address: h:9, url: \"a \\\"b\\\"\", type: MAP, usages: {REDUCE: -4}, empty: \"\"";
@@ -135,8 +120,8 @@ fn objects_have_everything() {
 #[test]
 fn filters_keep_calls_with_their_answers() {
     let node = |name: &str, host: &str| {
-        let address = Value::Struct(vec![("host", text_value(host)), ("port", Value::I32(1))]);
-        vec![("node", Value::Struct(vec![("name", text_value(name)), ("address", address)]))]
+        let address = Value::Struct(vec![("host", word(host)), ("port", Value::I32(1))]);
+        vec![("node", Value::Struct(vec![("name", word(name)), ("address", address)]))]
     };
     let mut conversation = talk();
     conversation.parts.push(said(

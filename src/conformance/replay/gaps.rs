@@ -96,15 +96,12 @@ fn is_harmless(conversation: &Conversation, at: Duration) -> bool {
 mod tests {
     use super::*;
     use crate::conversation::Part;
-    use corona_wire::value::{Message, MessageKind, Value};
+    use crate::samples::{conversation, message, word};
+    use corona_wire::value::MessageKind;
 
     fn said(ms: u64, from: Side, method: Option<&str>) -> Part {
-        let message = |name: &str| Message {
-            kind: if from == Side::Client { MessageKind::Call } else { MessageKind::Reply },
-            name: name.to_owned(),
-            seqid: 0,
-            body: Ok(Value::Struct(vec![("handle", Value::String("1.1".to_owned()))])),
-        };
+        let kind = if from == Side::Client { MessageKind::Call } else { MessageKind::Reply };
+        let message = |name| message(kind, name, vec![("handle", word("1.1"))]);
         let what = match method {
             Some(name) => Said::Messages { raw: vec![], messages: vec![message(name)] },
             None => Said::Missing(7),
@@ -113,16 +110,7 @@ mod tests {
     }
 
     fn found(service: Offered, parts: Vec<Part>) -> Gaps {
-        gaps(&[Conversation {
-            connection: ConnectionId(3),
-            client: "127.0.0.1:1".parse().unwrap(),
-            server: "127.0.0.1:2".parse().unwrap(),
-            service,
-            opened_at: Duration::ZERO,
-            whole: true,
-            accepted: true,
-            parts,
-        }])
+        gaps(&[conversation(service, parts)])
     }
 
     #[test]
@@ -143,7 +131,7 @@ mod tests {
             assert_eq!(found.sessions.len(), usize::from(expected.is_some()));
         }
         let lost = found(Offered::SessionDriver, vec![said(5, Client, None)]);
-        assert_eq!((lost.drivers, lost.connections.len()), (BTreeSet::from([2]), 0));
+        assert_eq!((lost.drivers, lost.connections.len()), (BTreeSet::from([9]), 0));
         assert_eq!(found(manager, vec![said(1, Client, Some("getSessions"))]), Gaps::default());
     }
 }

@@ -206,35 +206,27 @@ fn lost_with_nodes(handle: &str, kind: i32, circumstances: &Circumstances<'_>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::{message, word};
     use corona_wire::calls::ClusterManagerCall;
     use corona_wire::generated::{InetAddress, SessionInfo};
     use corona_wire::value::MessageKind;
-
-    fn message(kind: MessageKind, name: &str, body: Value) -> Message {
-        Message { kind, name: name.to_owned(), seqid: 5, body: Ok(body) }
-    }
-
-    fn string(text: &str) -> Value {
-        Value::String(text.to_owned())
-    }
 
     fn listed(sessions: &[(&str, &str, i32)]) -> Message {
         let session = |(handle, name, maps): &(&str, &str, i32)| {
             let running = vec![(Value::Enum(0, Some("MAP")), Value::I32(*maps))];
             Value::Struct(vec![
-                ("handle", string(handle)),
-                ("name", string(name)),
+                ("handle", word(handle)),
+                ("name", word(name)),
                 ("runningResources", Value::Map(running)),
             ])
         };
         let list = Value::List(sessions.iter().map(session).collect());
-        message(MessageKind::Reply, "getSessions", Value::Struct(vec![("success", list)]))
+        message(MessageKind::Reply, "getSessions", vec![("success", list)])
     }
 
     fn heartbeat_answer(gone: Option<&str>) -> Message {
-        let fields = gone.map(|handle| ("e", Value::Struct(vec![("handle", string(handle))])));
-        let body = Value::Struct(fields.into_iter().collect());
-        message(MessageKind::Reply, "sessionHeartbeat", body)
+        let fields = gone.map(|handle| ("e", Value::Struct(vec![("handle", word(handle))])));
+        message(MessageKind::Reply, "sessionHeartbeat", fields.into_iter().collect())
     }
 
     /// Session `a` has been silent for 2 s, which is its expiry interval; two maps are granted
@@ -286,8 +278,7 @@ mod tests {
         assert_eq!(judge(None, &listed(&[b]), &listed(&[a, b])), Verdict::Different);
         assert_eq!(judge(None, &listed(&[a, b]), &listed(&[a])), Verdict::Different);
 
-        let handle = Value::Struct(vec![("handle", string("a"))]);
-        let call = message(MessageKind::Call, "sessionHeartbeat", handle);
+        let call = message(MessageKind::Call, "sessionHeartbeat", vec![("handle", word("a"))]);
         let (known, gone) = (heartbeat_answer(None), heartbeat_answer(Some("a")));
         assert_eq!(judge(Some(&call), &known, &gone), explained);
         assert_eq!(judge(Some(&call), &gone, &known), Verdict::Different);
@@ -313,7 +304,7 @@ mod tests {
     fn a_flipped_field_is_different() {
         let reply = |flag| {
             let flag = Value::Struct(vec![("restartFlag", Value::Bool(flag))]);
-            message(MessageKind::Reply, "nodeHeartbeat", Value::Struct(vec![("success", flag)]))
+            message(MessageKind::Reply, "nodeHeartbeat", vec![("success", flag)])
         };
         assert_eq!(judge(None, &reply(false), &reply(false)), Verdict::Equal);
         assert_eq!(judge(None, &reply(false), &reply(true)), Verdict::Different);

@@ -213,23 +213,15 @@ fn written(service: Offered, messages: &[Message]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::ConnectionId;
     use crate::conversation::Part;
+    use crate::samples::{self, message, word};
     use corona_wire::generated::{
         ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceGrant, ResourceType,
     };
     use corona_wire::value::RawMessage;
 
-    fn string(text: &str) -> Value {
-        Value::String(text.to_owned())
-    }
-
-    fn message(kind: MessageKind, name: &str, fields: Vec<(&'static str, Value)>) -> Message {
-        Message { kind, name: name.to_owned(), seqid: 1, body: Ok(Value::Struct(fields)) }
-    }
-
     fn call(name: &str, handle: &str) -> (Side, Message) {
-        (Side::Client, message(MessageKind::Call, name, vec![("handle", string(handle))]))
+        (Side::Client, message(MessageKind::Call, name, vec![("handle", word(handle))]))
     }
 
     fn done(name: &str) -> (Side, Message) {
@@ -237,12 +229,12 @@ mod tests {
     }
 
     fn unknown(name: &str, handle: &str) -> (Side, Message) {
-        let exception = Value::Struct(vec![("handle", string(handle))]);
+        let exception = Value::Struct(vec![("handle", word(handle))]);
         (Side::Server, message(MessageKind::Reply, name, vec![("e", exception)]))
     }
 
     fn list(handles: &[&str]) -> (Side, Message) {
-        let session = |handle: &&str| Value::Struct(vec![("handle", string(handle))]);
+        let session = |handle: &&str| Value::Struct(vec![("handle", word(handle))]);
         let sessions = Value::List(handles.iter().map(session).collect());
         (Side::Server, message(MessageKind::Reply, "getSessions", vec![("success", sessions)]))
     }
@@ -252,16 +244,7 @@ mod tests {
             let what = Said::Messages { raw: vec![], messages: vec![message] };
             Part { at: Duration::ZERO, from, what }
         };
-        Conversation {
-            connection: ConnectionId(1),
-            client: "127.0.0.1:1".parse().unwrap(),
-            server: "127.0.0.1:2".parse().unwrap(),
-            service: Offered::ClusterManager,
-            opened_at: Duration::ZERO,
-            whole: true,
-            accepted: true,
-            parts: said.into_iter().map(part).collect(),
-        }
+        samples::conversation(Offered::ClusterManager, said.into_iter().map(part).collect())
     }
 
     fn left(conversations: &[Conversation]) -> (String, Older) {

@@ -7,6 +7,7 @@ use super::dry_manager::{Proxy, honest, options_of, play_dry};
 use super::*;
 use crate::conversation::Offered;
 use crate::recorded::{SCENARIOS, configured, conversations_of, falsify, scenario};
+use crate::samples::word;
 use corona_wire::calls::SessionDriverCall;
 use corona_wire::generated::ResourceGrant;
 use corona_wire::value::{Message, MessageKind, Value};
@@ -46,10 +47,6 @@ fn set(value: &mut Value, name: &str, to: &Value) {
         Value::List(values) => values.iter_mut().for_each(|value| set(value, name, to)),
         _ => {}
     }
-}
-
-fn word(text: &str) -> Value {
-    Value::String(text.to_owned())
 }
 
 #[test]

@@ -74,22 +74,16 @@ pub(super) fn translate_message(message: &Message, names: &LiveNames) -> Message
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text_value(text: &str) -> Value {
-        Value::String(text.to_owned())
-    }
+    use crate::samples::word;
 
     #[test]
     fn only_the_address_of_a_session_is_a_driver() {
         let mut names = LiveNames::default();
         names.driver(("127.0.0.1".to_owned(), 7), ("127.0.0.1".to_owned(), 8));
-        let address = |port| {
-            Value::Struct(vec![("host", text_value("127.0.0.1")), ("port", Value::I32(port))])
-        };
-        let info =
-            |port| Value::Struct(vec![("address", address(port)), ("userId", text_value("u"))]);
-        let node =
-            |port| Value::Struct(vec![("name", text_value("n")), ("address", address(port))]);
+        let address =
+            |port| Value::Struct(vec![("host", word("127.0.0.1")), ("port", Value::I32(port))]);
+        let info = |port| Value::Struct(vec![("address", address(port)), ("userId", word("u"))]);
+        let node = |port| Value::Struct(vec![("name", word("n")), ("address", address(port))]);
         assert_eq!(translate(&info(7), &names), info(8));
         assert_eq!(translate(&info(9), &names), info(9));
         assert_eq!(translate(&node(7), &names), node(7));
@@ -100,10 +94,9 @@ mod tests {
         let mut names = LiveNames::new(None, ["202611210043.2001"]);
         names.session("202611210043.2001", "203001010000.1");
         let started = |handle: &str, directory: &str| {
-            let manager =
-                vec![("url", text_value("")), ("jobHistoryLocation", text_value(directory))];
+            let manager = vec![("url", word("")), ("jobHistoryLocation", word(directory))];
             Value::Struct(vec![
-                ("handle", text_value(handle)),
+                ("handle", word(handle)),
                 ("clusterManagerInfo", Value::Struct(manager)),
             ])
         };

@@ -169,15 +169,12 @@ fn shown(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::word;
     use corona_wire::value::MessageKind;
-
-    fn text(text: &str) -> Value {
-        Value::String(text.to_owned())
-    }
 
     fn session(handle: &str, maps: i32) -> Value {
         let running = vec![(Value::Enum(0, Some("MAP")), Value::I32(maps))];
-        Value::Struct(vec![("handle", text(handle)), ("running", Value::Map(running))])
+        Value::Struct(vec![("handle", word(handle)), ("running", Value::Map(running))])
     }
 
     fn reply(body: Value) -> Message {
@@ -216,12 +213,12 @@ mod tests {
             (list(&[]), list(&[]), &["success [] []"]),
             (list(&[]), list(&[Value::I32(7)]), &["success[0] - 7"]),
             (
-                Value::Struct(vec![("e", Value::Struct(vec![("handle", text("x"))]))]),
+                Value::Struct(vec![("e", Value::Struct(vec![("handle", word("x"))]))]),
                 Value::Struct(vec![]),
                 &["e.handle \"x\" -"],
             ),
             (Value::Struct(vec![]), Value::Struct(vec![]), &[" {} {}"]),
-            (text("a"), Value::I32(1), &[" \"a\" 1"]),
+            (word("a"), Value::I32(1), &[" \"a\" 1"]),
         ] {
             assert_eq!(lines(recorded, live), expected);
         }
@@ -229,7 +226,7 @@ mod tests {
 
     #[test]
     fn heads_and_unreadable_bodies_show() {
-        let (one, mut other) = (reply(text("a")), reply(text("a")));
+        let (one, mut other) = (reply(word("a")), reply(word("a")));
         other.kind = MessageKind::Exception;
         other.seqid = 2;
         other.body = Err("no".to_owned());
@@ -248,7 +245,7 @@ mod tests {
         let fields = Fields::of_messages(&reply(list(1)), &reply(list(2)));
         assert_eq!((fields.pairs.len(), fields.left_out), (MAX_FIELDS, 1_000 - MAX_FIELDS));
         assert_eq!(fields.different().count(), 1);
-        let long = Fields::of_messages(&reply(text(&"x".repeat(5_000))), &reply(text("")));
+        let long = Fields::of_messages(&reply(word(&"x".repeat(5_000))), &reply(word("")));
         assert!(long.pairs[0].recorded.as_ref().unwrap().len() < 1_100);
     }
 }

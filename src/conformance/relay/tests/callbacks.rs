@@ -1,28 +1,21 @@
 //! The relay between a cluster manager and session drivers.
 
 use super::*;
+use crate::samples::{message, word};
 use corona_wire::Framing;
 use corona_wire::Service;
 use corona_wire::calls::ClusterManager;
 use corona_wire::value::{Message, MessageKind, StreamReader, Value};
 
-fn text(text: &str) -> Value {
-    Value::String(text.to_owned())
-}
-
 fn address(of: SocketAddr) -> Value {
     Value::Struct(vec![
-        ("host", text(&of.ip().to_string())),
+        ("host", word(&of.ip().to_string())),
         ("port", Value::I32(i32::from(of.port()))),
     ])
 }
 
 fn info(of: SocketAddr) -> Value {
-    Value::Struct(vec![("address", address(of)), ("name", text("n")), ("userId", text("u"))])
-}
-
-fn message(kind: MessageKind, name: &str, body: Vec<(&'static str, Value)>) -> Message {
-    Message { kind, name: name.into(), seqid: 3, body: Ok(Value::Struct(body)) }
+    Value::Struct(vec![("address", address(of)), ("name", word("n")), ("userId", word("u"))])
 }
 
 async fn send(stream: &mut TcpStream, message: &Message) {
@@ -69,7 +62,7 @@ async fn callbacks_come_through_the_relay() {
         message(
             MessageKind::Call,
             "sessionStart",
-            vec![("handle", text("1.1")), ("info", info(of))],
+            vec![("handle", word("1.1")), ("info", info(of))],
         )
     };
     send(&mut client, &start(real)).await;
@@ -101,7 +94,7 @@ async fn callbacks_come_through_the_relay() {
         message(
             MessageKind::Call,
             "sessionUpdateInfo",
-            vec![("handle", text("1.1")), ("info", info(of))],
+            vec![("handle", word("1.1")), ("info", info(of))],
         )
     };
     send(&mut client, &update(real)).await;
@@ -110,7 +103,7 @@ async fn callbacks_come_through_the_relay() {
     // When the session is over its listener closes, but calls in flight complete.
     let status = Value::Enum(3, None);
     let end =
-        message(MessageKind::Call, "sessionEnd", vec![("handle", text("1.1")), ("status", status)]);
+        message(MessageKind::Call, "sessionEnd", vec![("handle", word("1.1")), ("status", status)]);
     send(&mut client, &end).await;
     receive(&mut served).await;
     let deadline = Instant::now() + PATIENCE;
@@ -161,7 +154,7 @@ async fn listeners_are_bounded_and_the_stalest_goes() {
     let client = transforms.from_client.as_mut().unwrap();
     let mut start = |handle: &str, port: u16| {
         let of = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-        let body = vec![("handle", text(handle)), ("info", info(of))];
+        let body = vec![("handle", word(handle)), ("info", info(of))];
         let mut bytes = Vec::new();
         message(MessageKind::Call, "sessionStart", body)
             .write(ClusterManager::schema(), Framing::Framed, &mut bytes)
@@ -199,7 +192,7 @@ async fn a_host_with_many_drivers_loses_its_own_listeners() {
     let callbacks = CallbackListeners::new(rules, guard, stands);
     let start = |host: [u8; 4], port: u16| {
         let mut transforms = callbacks.transforms(Ipv4Addr::LOCALHOST.into(), host.into());
-        let body = vec![("handle", text("h")), ("info", info((host, port).into()))];
+        let body = vec![("handle", word("h")), ("info", info((host, port).into()))];
         let mut bytes = Vec::new();
         message(MessageKind::Call, "sessionStart", body)
             .write(ClusterManager::schema(), Framing::Framed, &mut bytes)
@@ -236,10 +229,10 @@ async fn a_listener_is_for_the_cluster_manager_and_leads_to_the_sessions_own_hos
         options.is_own_address = |_| false;
     });
     let start = |handle: &str, host: &str, port: u16| {
-        let address = vec![("host", text(host)), ("port", Value::I32(i32::from(port)))];
+        let address = vec![("host", word(host)), ("port", Value::I32(i32::from(port)))];
         let info =
-            vec![("address", Value::Struct(address)), ("name", text("n")), ("userId", text("u"))];
-        let body = vec![("handle", text(handle)), ("info", Value::Struct(info))];
+            vec![("address", Value::Struct(address)), ("name", word("n")), ("userId", word("u"))];
+        let body = vec![("handle", word(handle)), ("info", Value::Struct(info))];
         message(MessageKind::Call, "sessionStart", body)
     };
     let mut innocent = connect(INNOCENT, relay.address).await;
