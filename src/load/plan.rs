@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 
+pub use corona_model::text::grouped as number;
+
 /// A run of load.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -306,17 +308,4 @@ fn many(count: u64, what: &str) -> String {
 /// A time in seconds, with as many places as it needs.
 fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
-}
-
-/// A number with commas between thousands.
-pub fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

@@ -85,6 +85,19 @@ fn escape_where(
     Cow::Owned(shown)
 }
 
+/// A number with commas between groups of three digits.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// The order of names in which `node9` precedes `node10`: runs of digits compare as numbers.
 /// Names that differ only in leading zeros are ordered by their text.
 pub fn natural_order(a: &str, b: &str) -> Ordering {
@@ -159,6 +172,9 @@ mod tests {
         let json = "{\"a\": \"\u{202e}\u{7f}\u{e0041}é\"}";
         assert_eq!(escape_json(json), "{\"a\": \"\\u202e\\u007f\\udb40\\udc41é\"}");
         assert!(matches!(escape("plain"), Cow::Borrowed(_)));
+        let hostile = "a\u{1b}\u{9b}\u{202e}\u{7f}é";
+        let json = escape_json(&serde_json::to_string(hostile).unwrap()).into_owned();
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), hostile);
     }
 
     #[test]
@@ -168,6 +184,12 @@ mod tests {
         {
             assert_eq!(cut(text, most), expected, "{text} {most}");
         }
+    }
+
+    #[test]
+    fn numbers_have_commas() {
+        let grouped = [0, 999, 1_000, 1_234_567].map(grouped);
+        assert_eq!(grouped, ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]

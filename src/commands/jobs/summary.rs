@@ -1,5 +1,7 @@
 //! The counters of a job in a few lines: what it read and wrote, its attempts and its time.
 
+use corona::model::text::grouped;
+
 use super::Counter;
 
 /// Groups of counters of the original.
@@ -71,20 +73,9 @@ pub(in crate::commands) fn wrote_nothing(counters: &[Counter]) -> bool {
 
 /// `1 record`, `1,234 records`.
 fn units(count: i64, unit: &str) -> String {
-    format!("{} {unit}{}", grouped(count), if count == 1 { "" } else { "s" })
-}
-
-/// A number with commas between groups of three digits.
-fn grouped(number: i64) -> String {
-    let digits = number.unsigned_abs().to_string();
-    let mut text = if number < 0 { "-".to_owned() } else { String::new() };
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let sign = if count < 0 { "-" } else { "" };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{sign}{} {unit}{plural}", grouped(count.unsigned_abs()))
 }
 
 #[cfg(test)]
@@ -135,6 +126,7 @@ time          2.3 s, 1.5 s in slots of maps
     fn one_record_is_no_plural() {
         let one = [counter(TASK, "MAP_INPUT_RECORDS", 1), counter(TASK, "MAP_INPUT_BYTES", 1)];
         assert_eq!(summary(&one, None), "map input     1 record, 1 byte\n");
+        assert_eq!(units(-1_234_567, "byte"), "-1,234,567 bytes");
     }
 
     #[test]
@@ -153,19 +145,6 @@ time          2.3 s, 1.5 s in slots of maps
             (vec![], false),
         ] {
             assert_eq!(wrote_nothing(&counters), expected, "{counters:?}");
-        }
-    }
-
-    #[test]
-    fn numbers_have_commas() {
-        for (number, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1,000"),
-            (-1234567, "-1,234,567"),
-            (i64::MIN, "-9,223,372,036,854,775,808"),
-        ] {
-            assert_eq!(grouped(number), text);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Numbers and sentences as people read them, the same in text and on the page.
 
+pub use corona_model::text::grouped as number;
 use corona_model::types::Span;
 
 use super::{Check, Comparison, Report, TOLERATED};
@@ -84,19 +85,6 @@ pub fn share(part: f64) -> String {
 /// By how much a figure is wrong. Beyond ten times, it does not matter by how much.
 pub fn error(part: f64) -> String {
     if part > 10.0 { "more than 1,000 %".to_owned() } else { share(part) }
-}
-
-/// A number with its thousands set apart.
-pub fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// The workload in a line.
