@@ -110,7 +110,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("what_if", &["conformance", "engine", "mapreduce", "model", "wire"]),
-    ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
+    ("demo", &["api", "cluster_manager", "config", "model", "session_driver", "wire"]),
     ("load", &["access", "hadoop", "model", "net", "process", "session_driver", "wire"]),
     ("task", &["access", "config", "filesystem", "hadoop", "mapreduce", "net", "process"]),
     (

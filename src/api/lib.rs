@@ -1,5 +1,6 @@
 //! The shapes of the JSON below `/api/v1/` of the daemons, as types that daemons write and that commands and
-//! other daemons read. Types only: nothing here knows a socket, an engine or a page.
+//! other daemons read. Types, and the parser of streams of them: nothing here knows a socket, an
+//! engine or a page.
 //!
 //! Rules of all shapes:
 //!
@@ -15,6 +16,7 @@ pub mod jobs;
 pub mod node;
 #[cfg(test)]
 mod reference;
+pub mod stream;
 
 use serde::{Deserialize, Serialize};
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
+use corona::api::stream::{EventReader, StreamedEvent};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
@@ -107,11 +108,11 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 
 /// Reads a stream to its end.
 async fn read(web: &Web, path: &str, printer: &mut Printer<'_, '_>) -> anyhow::Result<()> {
-    let mut lines = Lines::default();
+    let mut reader = EventReader::default();
     let last_id = printer.last_id.clone();
     let end = web
         .stream(path, last_id.as_deref(), SILENCE, |piece| {
-            for event in lines.push(piece) {
+            for event in reader.push(piece) {
                 printer.take(event)?;
             }
             Ok(())
@@ -140,53 +141,6 @@ async fn without_events(web: &Web) -> anyhow::Error {
         "{} have no events: this is the original cluster manager, or an older version",
         web.who()
     )
-}
-
-/// The maximum size of an incomplete event.
-const LONGEST: usize = 1 << 20;
-
-/// An event as the stream has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Event {
-    id: Option<String>,
-    name: String,
-    data: String,
-}
-
-/// Parses server-sent events from the pieces of a stream.
-#[derive(Default)]
-struct Lines {
-    rest: Vec<u8>,
-    event: Event,
-}
-
-impl Lines {
-    /// The events that are complete with this piece.
-    fn push(&mut self, piece: &[u8]) -> Vec<Event> {
-        if self.rest.len() + self.event.data.len() > LONGEST {
-            // No cluster manager sends such a thing.
-            *self = Lines::default();
-        }
-        self.rest.extend_from_slice(piece);
-        let mut events = Vec::new();
-        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line);
-            match line.trim_end_matches(['\r', '\n']).split_once(':') {
-                Some(("id", id)) => self.event.id = Some(id.trim_start().to_owned()),
-                Some(("event", name)) => self.event.name = name.trim_start().to_owned(),
-                Some(("data", data)) => self.event.data.push_str(data.trim_start()),
-                Some(_) => {}
-                None => {
-                    let event = std::mem::take(&mut self.event);
-                    if !event.name.is_empty() {
-                        events.push(event);
-                    }
-                }
-            }
-        }
-        events
-    }
 }
 
 /// Which events are wanted.
@@ -222,7 +176,7 @@ struct Printer<'a, 'b> {
 }
 
 impl Printer<'_, '_> {
-    fn take(&mut self, event: Event) -> anyhow::Result<()> {
+    fn take(&mut self, event: StreamedEvent) -> anyhow::Result<()> {
         if event.id.is_some() {
             self.last_id = event.id;
         }
@@ -369,26 +323,8 @@ mod tests {
 
     use super::*;
 
-    fn event(id: &str, name: &str, data: &str) -> Event {
-        Event { id: Some(id.into()), name: name.into(), data: data.into() }
-    }
-
-    #[test]
-    fn events_come_out_of_pieces() {
-        let stream = "retry: 3000\n\nid: 7-1\nevent: node_added\ndata: {\"node\":\"é\"}\n\n\
-            : still here\n\nevent: missed\ndata: {}\n\nid: 7-2\nevent: safe_mode\ndata: {\"on\":true}\n\n";
-        let missed = Event { id: None, name: "missed".into(), data: "{}".into() };
-        let expected = [
-            event("7-1", "node_added", "{\"node\":\"é\"}"),
-            missed,
-            event("7-2", "safe_mode", "{\"on\":true}"),
-        ];
-        for size in [1, 2, 3, 7, 1000] {
-            let mut lines = Lines::default();
-            let events: Vec<Event> =
-                stream.as_bytes().chunks(size).flat_map(|piece| lines.push(piece)).collect();
-            assert_eq!(events, expected, "{size}");
-        }
+    fn event(id: &str, name: &str, data: &str) -> StreamedEvent {
+        StreamedEvent { id: Some(id.into()), name: name.into(), data: data.into() }
     }
 
     #[test]

@@ -16,11 +16,10 @@ use tokio::time::sleep;
 
 use super::news::News;
 use super::stage::Stage;
+use corona_api::stream::EventReader;
 
 /// Before the stream is opened again after a failure.
 const PAUSE_SECONDS: f64 = 1.0;
-/// The longest line that is taken for an event.
-const MAX_LINE: usize = 64 << 10;
 
 /// Reports the cluster manager's events until it is dropped. `listening` is answered once the
 /// stream is open.
@@ -48,14 +47,13 @@ async fn listen(
             // The receiver may be gone.
             let _ = listening.send(());
         }
-        let (mut lines, mut observer) = (Lines::default(), Observer { stage, starving: vec![] });
+        let (mut reader, mut observer) =
+            (EventReader::default(), Observer { stage, starving: vec![] });
         while let Some(frame) = body.frame().await {
             if let Ok(data) = frame?.into_data() {
-                lines.take_in(&data, |event, data| {
-                    if let Some(news) = observer.news(event, data) {
-                        stage.tell(news);
-                    }
-                });
+                let events = reader.push(&data).into_iter();
+                let news = events.filter_map(|event| observer.news(&event.name, &event.data));
+                news.for_each(|news| stage.tell(news));
             }
         }
         Ok(())
@@ -73,35 +71,6 @@ async fn listen(
 
 /// Any failure of the stream; all of them lead to another attempt.
 type Broken = Box<dyn std::error::Error + Send + Sync>;
-
-/// Puts the lines of a stream of events together.
-#[derive(Debug, Default)]
-struct Lines {
-    rest: Vec<u8>,
-    event: String,
-}
-
-impl Lines {
-    /// Calls `tell` with the name and the data of each complete event.
-    fn take_in(&mut self, bytes: &[u8], mut tell: impl FnMut(&str, &str)) {
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if self.rest.len() + part.len() <= MAX_LINE {
-                self.rest.extend_from_slice(part);
-            }
-            if !part.ends_with(b"\n") {
-                continue;
-            }
-            let line = std::mem::take(&mut self.rest);
-            let line = String::from_utf8_lossy(&line);
-            let line = line.trim_end();
-            if let Some(event) = line.strip_prefix("event: ") {
-                self.event = event.to_owned();
-            } else if let Some(data) = line.strip_prefix("data: ") {
-                tell(&self.event, data);
-            }
-        }
-    }
-}
 
 /// Turns events into news.
 struct Observer<'a> {
@@ -147,28 +116,5 @@ impl Observer<'_> {
             "configuration_reloaded" => News::ConfigurationReloaded,
             _ => return None,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_put_together_from_any_pieces() {
-        let stream =
-            b"retry: 3000\n\nid: 1-1\nevent: node_added\ndata: {\"node\":\"n1\"}\n\n: alive\n\
-            event: b\ndata: {}\n\n";
-        for size in 1..stream.len() {
-            let (mut lines, mut events) = (Lines::default(), Vec::new());
-            for piece in stream.chunks(size) {
-                lines.take_in(piece, |event, data| {
-                    events.push((event.to_owned(), data.to_owned()));
-                });
-            }
-            let expected = [("node_added", "{\"node\":\"n1\"}"), ("b", "{}")];
-            let expected = expected.map(|(event, data)| (event.to_owned(), data.to_owned()));
-            assert_eq!(events, expected, "{size}");
-        }
     }
 }
