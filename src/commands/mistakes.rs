@@ -179,12 +179,15 @@ fn is_of_group(option: &str, word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::process::ExitCode;
+
     use super::*;
 
     fn said(words: &[&str]) -> String {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = corona_terminal::console::Console::of_test(&mut out, &mut err);
-        super::super::run(words.iter().map(OsString::from), &mut console);
+        let status = super::super::run(words.iter().map(OsString::from), &mut console);
+        assert_eq!(status, ExitCode::from(2), "{words:?}");
         assert!(out.is_empty());
         String::from_utf8(err).unwrap()
     }
@@ -222,7 +225,7 @@ mod tests {
             ("--combiner sort -k1 --reduces 2", "is quoted: --combiner 'sort -k1'"),
             ("--reducer python3 sum.py", "is quoted: --reducer 'python3 sum.py'"),
             ("--reduces -1", "--reduces takes no negative number"),
-            ("--compress-output zip", "write --compress-output=gzip or"),
+            ("--compress-output zip", "write --compress-output=gzip or --compress-output=deflate"),
             ("--map-tasks 4", "in place of --map-tasks, there is --split-size SIZE"),
             ("-numReduceTasks 4", "in place of -numReduceTasks, there is --reduces COUNT"),
             ("-cmdenv A=b", "there is --env NAME=VALUE"),
@@ -245,7 +248,8 @@ mod tests {
             ("corona jobs --conf-dir X list", "behind the action: corona jobs list --conf-dir"),
             ("corona jobs logs foo", "'corona jobs list --all' lists the ids of jobs"),
             ("corona run --array 1-9 echo {}", "corona run [OPTIONS] -- echo"),
-            ("corona fs -ls /", "write 'corona fs ls', or 'corona hadoop fs -ls'"),
+            ("corona run ls", "the command stands behind --: corona run [OPTIONS] -- ls"),
+            ("corona fs -ls /", "write 'corona fs ls', or 'corona hadoop fs -ls' as Hadoop has it"),
         ] {
             let text = said(&line.split(' ').collect::<Vec<_>>());
             assert!(text.contains(expected), "{line}: {text}");

@@ -1,5 +1,5 @@
 //! The most usual mistakes of newcomers with `corona job run`, and the text that each one gets: what happened, where, and
-//! what to do. `docs/use/jobs.md` lists them.
+//! what to do. `docs/use/jobs.md` lists them. What the parser of options refuses, `src/commands/mistakes.rs` tests.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -77,12 +77,6 @@ const MISTAKES: &[Mistake] = &[
         &[
             "no name node answers there: check its address, or name a file of this machine without hdfs:",
         ],
-    ),
-    mistake(
-        "input without its option",
-        &["in/a.txt", "--mapper", "cat"],
-        2,
-        &["tip: inputs are named by --input: --input in/a.txt"],
     ),
     mistake(
         "input with subdirectories",
@@ -201,50 +195,6 @@ const MISTAKES: &[Mistake] = &[
         &["--input", "in/damaged.gz", "--mapper", "cat"],
         1,
         &["in/damaged.gz: ", "it is damaged, or of another kind than its name says"],
-    ),
-    mistake(
-        "options with one hyphen",
-        &["-input", "in/a.txt", "-mapper", "cat"],
-        2,
-        &["tip: '-input' is read as options of one letter; write '--input'"],
-    ),
-    mistake(
-        "option of Hadoop",
-        &["--input", "in/a.txt", "--mapper", "cat", "-numReduceTasks", "2"],
-        2,
-        &["tip: in place of -numReduceTasks, there is --reduces COUNT"],
-    ),
-    mistake(
-        "number of maps",
-        &["--input", "in/a.txt", "--mapper", "cat", "--map-tasks", "2"],
-        2,
-        &[
-            "tip: in place of --map-tasks, there is --split-size SIZE, the part of the input for each map, or",
-        ],
-    ),
-    mistake(
-        "command of several words without quotes",
-        &["--input", "in/a.txt", "--mapper", "cat", "--reducer", "uniq", "-c"],
-        2,
-        &["tip: a command of several words is quoted: --reducer 'uniq -c'"],
-    ),
-    mistake(
-        "value of an option that needs an equals sign",
-        &["--input", "in/a.txt", "--mapper", "cat", "--compress-output", "zip"],
-        2,
-        &["tip: write --compress-output=gzip or --compress-output=deflate"],
-    ),
-    mistake(
-        "negative number of reduces",
-        &["--input", "in/a.txt", "--mapper", "cat", "--reduces", "-1"],
-        2,
-        &["tip: --reduces takes no negative number"],
-    ),
-    mistake(
-        "number of reduces in words",
-        &["--input", "in/a.txt", "--mapper", "cat", "--reduces", "two"],
-        2,
-        &["invalid value 'two' for '--reduces <COUNT>': expected a whole number"],
     ),
     mistake(
         "program that was killed",
@@ -370,19 +320,6 @@ const MISTAKES: &[Mistake] = &[
 /// The first call of a name node that does not answer is the last.
 const AT_ONCE: &str = "corona.fs.connect.patience.ms=0";
 
-/// Mistakes with other commands: the words of the line, and texts of stderr.
-const OTHERS: &[(&[&str], &[&str])] = &[
-    (&["job", "--input", "in"], &["tip: --input is an option of 'corona job run'"]),
-    (&["jobs", "run", "--input", "in"], &["tip: write 'corona job run'"]),
-    (&["run", "--input", "in"], &["tip: --input is an option of 'corona job run'"]),
-    (&["run", "ls"], &["tip: the command stands behind --: corona run [OPTIONS] -- ls"]),
-    (&["jobs", "logs", "foo"], &["tip: 'corona jobs list --all' lists the ids of jobs"]),
-    (
-        &["fs", "-ls", "/"],
-        &["tip: write 'corona fs ls', or 'corona hadoop fs -ls' as Hadoop has it"],
-    ),
-];
-
 fn prepare(cluster: &MiniCluster) {
     for directory in ["in", "nested/sub", "empty", "scripts", "out"] {
         fs::create_dir_all(cluster.path(directory)).unwrap();
@@ -452,18 +389,6 @@ fn usual_mistakes_are_explained() {
     println!("== {words:?}\n{text}");
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("; start the cluster with 'corona mini-cluster --dir /"), "{text}");
-}
-
-#[test]
-#[allow(clippy::print_stdout, reason = "as above")]
-fn words_in_a_wrong_place_are_explained() {
-    for (words, says) in OTHERS {
-        let output = corona().args(*words).output().unwrap();
-        let text = stderr(&output);
-        println!("== {words:?}\n{text}");
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
-        assert!(says.iter().all(|part| text.contains(part)), "{words:?}: {text}");
-    }
 }
 
 /// In a user namespace, where root has no rights beyond the modes of files.
