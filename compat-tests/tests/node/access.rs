@@ -15,7 +15,7 @@ use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated::{InetAddress, PoolInfoStrings, SessionInfo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::mini_cluster::{MiniCluster, corona, stderr};
+use super::mini_cluster::{MiniCluster, corona, stderr, until};
 
 fn access(root: &Path, arguments: &[&str], input: &str) -> (bool, String) {
     let mut command = corona();
@@ -60,16 +60,17 @@ fn plainly(port: u16, bytes: &[u8]) -> String {
 
 /// The id of a job, once one runs.
 fn until_running(cluster: &MiniCluster) -> String {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    until("a job that runs", || {
         let listed = tool(cluster, &["jobs", "list"], "reader").unwrap();
-        let row = listed.lines().find(|line| line.contains("RUNNING"));
-        if let Some(id) = row.and_then(|row| row.split_whitespace().next()) {
-            return id.to_owned();
-        }
-        assert!(Instant::now() < deadline, "no job runs: {listed}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        let row = listed.lines().find(|line| line.contains("RUNNING"))?;
+        row.split_whitespace().next().map(str::to_owned)
+    })
+}
+
+/// What a command about access lists.
+fn listed(root: &Path, arguments: &[&str]) -> Vec<serde_json::Value> {
+    let (_, listed) = access(root, &[&["list", "--json"], arguments].concat(), "");
+    serde_json::from_str(&listed).unwrap()
 }
 
 fn ports(cluster: &MiniCluster) -> std::collections::BTreeMap<String, u16> {
@@ -299,9 +300,8 @@ async fn privileged_actions_are_noted_with_who_from_where_and_what() {
     // Access, over the network and on the machine of the authority.
     let create = ["create", "read", "--authority", "ca", "--address", &manager];
     assert!(access(root, &create, "").0);
-    let (_, listed) = access(root, &["list", "--json", "--directory", "admin"], "");
-    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
-    let read = listed.as_array().unwrap().iter().rfind(|entry| entry["role"] == "read").unwrap();
+    let listed = listed(root, &["--directory", "admin"]);
+    let read = listed.iter().rfind(|entry| entry["role"] == "read").unwrap();
     let read = read["id"].as_str().unwrap();
     assert!(access(root, &["revoke", read, "--directory", "admin"], "").0);
 
@@ -425,21 +425,13 @@ fn a_closed_cluster_runs_jobs_of_members_only() {
     assert_eq!((status(&head), body.as_str()), ("200", "ok\n"), "{head}");
 
     // Access that is taken back ends at once.
-    let list = ["list", "--json", "--authority", "ca"];
-    let (_, listed) = access(root, &list, "");
-    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
-    let alice = listed.as_array().unwrap().iter().find(|entry| entry["user"] == "alice").unwrap();
+    let listed = listed(root, &["--authority", "ca"]);
+    let alice = listed.iter().find(|entry| entry["user"] == "alice").unwrap();
     let (done, text) =
         access(root, &["revoke", alice["id"].as_str().unwrap(), "--directory", "admin"], "");
     assert!(done, "{text}");
-    let deadline = Instant::now() + PATIENCE;
-    let refused = loop {
-        match tool(&cluster, &["sessions", "list"], "alice") {
-            Err(refused) => break refused,
-            Ok(_) => assert!(Instant::now() < deadline, "the access does not end"),
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    let refused =
+        until("the end of the access", || tool(&cluster, &["sessions", "list"], "alice").err());
     assert!(refused.contains("revoked"), "{refused}");
     tool(&cluster, &["sessions", "list"], "reader").unwrap();
 }
@@ -477,8 +469,7 @@ fn a_mini_cluster_is_closed_on_demand() {
     let (done, text) = access(root, &["enrol", "-", "--directory", "ann"], &string);
     assert!(done && text.starts_with("submit ann"), "{text}");
     // Whole jobs of a load run within TLS as well, on its own task trackers.
-    let nodes = cluster.tool(&["nodes", "list", "--json"]);
-    let nodes: serde_json::Value = serde_json::from_str(&nodes).unwrap();
+    let nodes = cluster.json(&["nodes", "list"]).unwrap();
     for node in nodes.as_array().or(nodes["nodes"].as_array()).unwrap() {
         cluster.tool(&["nodes", "drain", node["name"].as_str().unwrap(), "--wait"]);
     }

@@ -110,6 +110,11 @@ impl MiniCluster {
         lines
     }
 
+    /// The same without what is blank at their ends, as the separator behind a key without a value.
+    pub(super) fn trimmed(&self, output: &str) -> Vec<String> {
+        self.lines(output).iter().map(|line| line.trim_end().to_owned()).collect()
+    }
+
     /// The number of the process of a daemon.
     pub(super) fn pid(&self, daemon: &str) -> u32 {
         let file = self.path("cluster/run").join(format!("{daemon}.pid"));
@@ -292,8 +297,7 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
     let expected =
         "(cat in/a.txt in/b.txt capitals; zcat c.txt.gz) | tr -s ' ' '\\n' | sort | uniq -c";
     // Behind a key without a value stands the separator, as in the original.
-    let found =
-        cluster.lines("out").iter().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    let found = cluster.trimmed("out");
     assert_eq!(found, shell(cluster.root.path(), expected));
     let counter = |name: &str| {
         let all = json["counters"].as_array().unwrap();
@@ -495,9 +499,6 @@ fn records_on_which_a_program_fails_are_skipped() {
         }
     };
     let good = || shell(cluster.root.path(), "grep -v bad in");
-    let kept = |output: &str| -> Vec<String> {
-        cluster.lines(output).iter().map(|line| line.trim_end().to_owned()).collect()
-    };
     let skipped = |directory: &str| {
         let files = fs::read_dir(cluster.path(directory)).into_iter().flatten().flatten();
         let files = files.filter(|file| file.file_name().to_string_lossy().starts_with("attempt_"));
@@ -506,7 +507,7 @@ fn records_on_which_a_program_fails_are_skipped() {
     // The mapper does not report what it has processed: the bad records are found by halves.
     let of_maps = ["--max-skipped-records", "1", "-D", "mapred.map.max.attempts=40"];
     let counter = run("out1", BREAKS, "cat", &of_maps);
-    assert_eq!(kept("out1"), good());
+    assert_eq!(cluster.trimmed("out1"), good());
     assert_eq!(["MAP_INPUT_RECORDS", "MAP_SKIPPED_RECORDS"].map(counter), [58, 2]);
     let files = skipped("out1/_logs/skip");
     assert!(!files.is_empty() && files.iter().all(|file| file.starts_with(b"SEQ\x06")));
@@ -517,14 +518,14 @@ fn records_on_which_a_program_fails_are_skipped() {
     );
     let directory = format!("mapred.skip.out.dir=file:{}", cluster.path("bad").display());
     let counter = run("out2", &reports, "cat", &[&of_maps[..], &["-D", &directory]].concat());
-    assert_eq!(kept("out2"), good());
+    assert_eq!(cluster.trimmed("out2"), good());
     assert_eq!(["MapProcessedRecords", "MAP_SKIPPED_RECORDS"].map(counter), [58, 2]);
     assert!(!skipped("bad").is_empty() && skipped("out2/_logs/skip").is_empty());
     // The groups of a reduce, and none of them is written.
     let of_reduces = ["--max-skipped-groups", "1", "-D", "mapred.reduce.max.attempts=40"];
     let nowhere = ["-D", "mapred.skip.out.dir=none"];
     let counter = run("out3", "cat", BREAKS, &[&of_reduces[..], &nowhere].concat());
-    assert_eq!(kept("out3"), good());
+    assert_eq!(cluster.trimmed("out3"), good());
     let groups = ["REDUCE_INPUT_GROUPS", "REDUCE_SKIPPED_GROUPS", "REDUCE_SKIPPED_RECORDS"];
     assert_eq!(groups.map(counter), [58, 2, 2]);
     assert!(skipped("out3/_logs/skip").is_empty());
@@ -562,10 +563,7 @@ fn survives(settings: &[&str], happens: impl Fn(&MiniCluster, u32)) {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut job.stderr.take().unwrap(), &mut said).unwrap();
     assert!(status.success(), "{said}");
-    let expected = shell(cluster.root.path(), "cat a b c");
-    let found: Vec<String> =
-        cluster.lines("out").iter().map(|line| line.trim_end().to_owned()).collect();
-    assert_eq!(found, expected);
+    assert_eq!(cluster.trimmed("out"), shell(cluster.root.path(), "cat a b c"));
     cluster.stop();
 }
 
@@ -1048,8 +1046,8 @@ fn a_job_for_a_node_is_refused_where_no_node_takes_job_trackers() {
     drop(cluster.stop());
 }
 
-/// The first job of the list of those that run.
-fn listed_first(cluster: &MiniCluster) -> Option<String> {
+/// The id of the first job that has not ended.
+fn first_job(cluster: &MiniCluster) -> Option<String> {
     cluster.json(&["jobs", "list"])?[0]["id"].as_str().map(str::to_owned)
 }
 
@@ -1061,15 +1059,14 @@ fn a_job_that_waits_for_a_job_tracker_says_so() {
     let mut command = cluster.job(&["--input", "in", "--output", "out", "--mapper", "cat"]);
     command.args(["-D", "mapred.coronajobtracker.forceremote=true", "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let tool = |arguments: &[&str]| String::from_utf8(cluster.output(arguments).stdout).unwrap();
-    let job = until("the job", || listed_first(&cluster));
-    let info = tool(&["jobs", "info", &job]);
+    let job = until("the job", || first_job(&cluster));
+    let info = cluster.tool(&["jobs", "info", &job]);
     assert!(info.contains("waits for a slot of type JOBTRACKER on a node"), "{info}");
-    let explained = tool(&["jobs", "explain", &job]);
+    let explained = cluster.tool(&["jobs", "explain", &job]);
     assert!(explained.contains("none of the 2 nodes serves JOBTRACKER"), "{explained}");
     let waits = of_service(&cluster, &format!("jobs/{job}/waits")).unwrap().to_string();
     assert!(waits.contains("none of the 2 nodes serves JOBTRACKER"), "{waits}");
-    tool(&["jobs", "kill", &job]);
+    cluster.tool(&["jobs", "kill", &job]);
     let end = end(child);
     assert_eq!((&end["state"], &end["note"]), (&"KILLED".into(), &serde_json::Value::Null));
     drop(cluster.stop());
@@ -1080,7 +1077,6 @@ fn a_job_that_waits_for_a_job_tracker_says_so() {
 fn requests_name_the_resources_of_their_job() {
     let cluster = MiniCluster::start(&["corona.cm.resources=cpus,memory"]);
     cluster.write("in", "a\n");
-    let tool = |arguments: &[&str]| String::from_utf8(cluster.output(arguments).stdout).unwrap();
     let mut list = corona();
     list.args(["run", "--conf-dir", "cluster/conf", "--cpus", "3", "--memory", "1000g"]);
     list.args(["--", "true"]).current_dir(cluster.root.path());
@@ -1088,14 +1084,14 @@ fn requests_name_the_resources_of_their_job() {
     job.args(["--cpus", "3", "--memory", "1000g"]);
     for mut command in [job, list] {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let id = until("the job", || listed_first(&cluster));
+        let id = until("the job", || first_job(&cluster));
         until("the reason why it waits", || {
-            let explained = tool(&["jobs", "explain", &id]);
+            let explained = cluster.output(&["jobs", "explain", &id]).stdout;
             let why =
                 "it needs 3 CPUs and 1024000 MB of memory on one node, and no node has so much";
-            explained.contains(why).then_some(())
+            String::from_utf8(explained).unwrap().contains(why).then_some(())
         });
-        tool(&["jobs", "kill", &id]);
+        cluster.tool(&["jobs", "kill", &id]);
         child.wait().unwrap();
         until("the end of the job", || {
             let listed = cluster.json(&["jobs", "list"])?;

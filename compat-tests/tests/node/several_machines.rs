@@ -128,14 +128,19 @@ impl Machines {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// The JSON that a command prints.
+    fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        let printed = self.succeeds(&[arguments, &["--json"]].concat());
+        serde_json::from_str(&printed).unwrap()
+    }
+
     fn head(&self, more: &[&str]) -> Service {
         let command = self.command(&[&["head", "--dir", "head"][..], more].concat());
         let mut head = Service::start(command, 3, &self.path("head.log"));
         assert!(head.lines.len() == 3, "{}", self.log("head.log"));
         // What goes to a file, as this does, has no secrets.
         assert!(!head.lines.concat().contains("corona1:"), "{:?}", head.lines);
-        let status = self.succeeds(&["head", "status", "--dir", "head", "--json"]);
-        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let status = self.json(&["head", "status", "--dir", "head"]);
         let shown = ["node", "user"].map(|who| format!("  {}", status[who].as_str().unwrap()));
         head.lines.extend(shown);
         head
@@ -199,8 +204,7 @@ impl Machines {
     /// Access for a node of its own: its number, and its string.
     fn access_of_node(&self) -> (String, String) {
         let string = self.succeeds(&["access", "create", "node", "--dir", "head"]);
-        let listed = self.succeeds(&["access", "list", "--dir", "head", "--json"]);
-        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        let listed = self.json(&["access", "list", "--dir", "head"]);
         let mut rows = listed.as_array().unwrap().iter();
         let last = rows.rfind(|row| row["role"] == "node").unwrap();
         (last["id"].as_str().unwrap().to_owned(), string.trim().to_owned())
@@ -280,8 +284,7 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
     let mut waiting = world.command(&[&job[..], &["--output", "out2", "--mapper", &wait]].concat());
     let waiting = waiting.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     until("the job", || world.succeeds(&["jobs", "list"]).contains("RUNNING").then_some(()));
-    let status = world.succeeds(&["head", "status", "--dir", "head", "--json"]);
-    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let status = world.json(&["head", "status", "--dir", "head"]);
     assert_eq!((&status["runs"], &status["nodes"]), (&true.into(), &2.into()), "{status}");
     assert_eq!((&status["running_jobs"], &status["access"]), (&1.into(), &"closed".into()));
     head.stop();
@@ -297,8 +300,7 @@ fn three_commands_make_a_cluster_and_all_its_parts_start_again() {
     );
     first.stop();
     // A string that was taken back is not shown any more, and its node says why it does not start.
-    let listed = world.succeeds(&["access", "list", "--dir", "head", "--json"]);
-    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let listed = world.json(&["access", "list", "--dir", "head"]);
     let of_nodes = listed.as_array().unwrap().iter().find(|entry| entry["role"] == "node");
     let of_nodes = of_nodes.unwrap()["id"].as_str().unwrap();
     world.succeeds(&["access", "revoke", of_nodes, "--dir", "head"]);
