@@ -165,22 +165,18 @@ fn resolves(host: &str, port: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::{self, property};
 
     fn check(overrides: &[(&str, &str)], xml: &str) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let site = format!("<configuration>\n{xml}\n</configuration>");
         std::fs::write(dir.path().join("core-site.xml"), site).unwrap();
-        let overrides: Vec<(String, String)> =
-            overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let overrides = tests::overrides(overrides);
         let source =
             Source { conf_dir: Some(dir.path()), overrides: &overrides, ..Source::default() };
         let name = dir.path().display().to_string();
         let checked = source.check();
         checked.problems.iter().map(|problem| problem.to_string().replace(&name, "DIR")).collect()
-    }
-
-    fn property(key: &str, value: &str) -> String {
-        format!("<property><name>{key}</name><value>{value}</value></property>")
     }
 
     #[test]

@@ -123,11 +123,10 @@ impl ClientSource<'_> {
 mod tests {
     use super::*;
     use crate::TlsMode;
+    use crate::tests::property;
 
     fn file(properties: &[(&str, &str)]) -> String {
-        let properties = properties.iter().map(|(name, value)| {
-            format!("<property><name>{name}</name><value>{value}</value></property>")
-        });
+        let properties = properties.iter().map(|(name, value)| property(name, value));
         format!("<configuration>{}</configuration>", properties.collect::<String>())
     }
 

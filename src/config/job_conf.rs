@@ -231,21 +231,17 @@ mod tests {
 
     use super::super::{Source, keys};
     use super::*;
+    use crate::tests::{self, property};
 
     fn site(overrides: &[(&str, &str)], mapred_site: &str) -> SiteProperties {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("mapred-site.xml"), mapred_site).unwrap();
-        let mut overrides: Vec<(String, String)> =
-            overrides.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let mut overrides = tests::overrides(overrides);
         overrides.push((keys::PARTITIONING.name.into(), keys::PARTITIONING.default.into()));
         Source { conf_dir: Some(dir.path()), overrides: &overrides, ..Source::default() }
             .load_task_tracker()
             .unwrap()
             .site
-    }
-
-    fn property(name: &str, value: &str) -> String {
-        format!("<property><name>{name}</name><value>{value}</value></property>")
     }
 
     fn job(site: &SiteProperties, inside: &str) -> Result<JobConf, ConfigErrors> {

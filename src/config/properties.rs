@@ -379,7 +379,7 @@ fn first_variable(text: &str) -> Option<std::ops::Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::tests;
+    use crate::tests::{self, property};
     use proptest::prelude::*;
 
     use super::*;
@@ -409,10 +409,6 @@ mod tests {
         );
         let prefix = format!("{}/", dir.path().display());
         (properties, problems.iter().map(|p| p.to_string().replace(&prefix, "")).collect())
-    }
-
-    fn property(name: &str, value: &str) -> String {
-        format!("<property><name>{name}</name><value>{value}</value></property>")
     }
 
     fn configuration(inside: &str) -> String {

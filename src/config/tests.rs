@@ -51,7 +51,7 @@ fn directory(inside: &str) -> tempfile::TempDir {
     dir
 }
 
-fn property(name: &str, value: &str) -> String {
+pub(super) fn property(name: &str, value: &str) -> String {
     format!("<property><name>{name}</name><value>{value}</value></property>")
 }
 
