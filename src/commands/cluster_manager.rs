@@ -334,12 +334,6 @@ mod tests {
     }
 
     #[test]
-    fn missing_directory_is_named() {
-        let error = start_of(&["--conf-dir", "/no/such/directory"]).unwrap_err();
-        assert!(error.to_string().contains("/no/such/directory"), "{error}");
-    }
-
-    #[test]
     fn directory_comes_from_the_line_then_the_environment() {
         for (line, variable, expected) in [
             (&[][..], None, None),

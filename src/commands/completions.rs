@@ -196,6 +196,9 @@ mod tests {
         for script in [&bash, &zsh, &fish] {
             assert!(script.contains(" cm.node.expiryinterval "), "{script}");
             assert!(script.contains(HANDLES) && script.contains(NODES), "{script}");
+            for word in ["cluster-manager", "restart-nodes", "explain", "check-config"] {
+                assert!(script.contains(word), "{word} is not in {script}");
+            }
         }
         // Each replacement had something to replace.
         assert!(!zsh.contains(":KEY=VALUE:_default"));

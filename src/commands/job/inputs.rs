@@ -587,6 +587,15 @@ mod tests {
     use corona::filesystem::HostOfBlock;
 
     /// What a job with these properties selects.
+    /// What is found at these places of this machine.
+    fn find(inputs: &[String], selection: &Selection) -> Result<Inputs, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let source = corona::config::ClientSource::default();
+        let systems = FileSystems::new(source.load_file_systems().unwrap()).unwrap();
+        let found = runtime.block_on(Inputs::find(&systems, inputs, selection));
+        found.map_err(|error| format!("{error:#}"))
+    }
+
     fn selection(properties: &[(&str, &str)], split_bytes: Option<u64>) -> Selection {
         let source = corona::config::ClientSource::default();
         let mut conf = source.job_conf().unwrap();
@@ -656,9 +665,6 @@ mod tests {
 
     #[test]
     fn sequence_files_are_cut_whatever_their_names_are() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let source = corona::config::ClientSource::default();
-        let systems = FileSystems::new(source.load_file_systems().unwrap()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("maps/part-00000")).unwrap();
@@ -670,11 +676,7 @@ mod tests {
         for class in SEQUENCE_FORMATS {
             let format = ("mapred.input.format.class", class);
             let selection = selection(&[format, ("mapred.map.tasks", "100")], None);
-            let find = |name: &str| {
-                let input = [format!("file:{}", at(name).display())];
-                let found = runtime.block_on(Inputs::find(&systems, &input, &selection));
-                found.map_err(|error| format!("{error:#}"))
-            };
+            let find = |name: &str| find(&[format!("file:{}", at(name).display())], &selection);
             let splits = find("a.gz").unwrap().splits;
             let lengths: Vec<u64> = splits.iter().map(|split| split.length).collect();
             assert_eq!(lengths, [2000, 2000, 1000]);
@@ -771,14 +773,10 @@ mod tests {
         ] {
             std::fs::write(at(name), text).unwrap();
         }
-        let source = corona::config::ClientSource::default();
-        let systems = FileSystems::new(source.load_file_systems().unwrap()).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let find = |inputs: &[&str]| {
             let inputs: Vec<String> =
                 inputs.iter().map(|name| format!("file:{}", at(name).display())).collect();
-            let found = runtime.block_on(Inputs::find(&systems, &inputs, &selection(&[], Some(2))));
-            found.map_err(|error| format!("{error:#}"))
+            find(&inputs, &selection(&[], Some(2)))
         };
         let none = |input: &str| {
             let path = format!("file:{}", at(input).display());
@@ -829,14 +827,9 @@ mod tests {
     /// What a directory has must not be missing in the result because nobody could read it.
     #[test]
     fn no_file_of_a_directory_is_left_out_without_a_word() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let source = corona::config::ClientSource::default();
-        let systems = FileSystems::new(source.load_file_systems().unwrap()).unwrap();
         let find = |input: &std::path::Path, pattern: &str, properties: &[(&str, &str)]| {
             let inputs = [format!("file:{}{pattern}", input.display())];
-            let selection = selection(properties, None);
-            let found = runtime.block_on(Inputs::find(&systems, &inputs, &selection));
-            found.map(|found| found.files).map_err(|error| format!("{error:#}"))
+            find(&inputs, &selection(properties, None)).map(|found| found.files)
         };
         let native = [("corona.task.native", "true")];
         for (name, is_link, expected) in [

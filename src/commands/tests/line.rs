@@ -237,14 +237,3 @@ fn java_usage_goes_to_stderr() {
     assert!(done.err.starts_with("sudo: Unknown command\nUsage: java CoronaAdmin\n"));
     corona("client -kill").is(2, "", "Usage: CoronaClient -kill <session id>\n");
 }
-
-#[test]
-fn completions_name_the_commands() {
-    for shell in ["bash", "zsh", "fish"] {
-        let done = corona(&format!("completions {shell}"));
-        assert_eq!(done.status, ExitCode::SUCCESS);
-        for word in ["cluster-manager", "restart-nodes", "explain", "check-config"] {
-            assert!(done.out.contains(word), "{word} is not in the script for {shell}");
-        }
-    }
-}

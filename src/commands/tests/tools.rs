@@ -613,6 +613,9 @@ SESSION          USER  PRIORITY  MAP  RED  JT  WAITING    AGE  NAME
     let named = corona(&format!("pools list --group default --http-address {http}")).out;
     assert_eq!(bare, named);
     assert!(bare.starts_with("POOL "), "{bare}");
+    // Shares are shown in whole slots, those of the pools as the group's.
+    let shares = bare.lines().skip(1).map(|line| line.split_whitespace().nth_back(2));
+    assert_eq!(shares.collect::<Vec<_>>(), [Some("3"), Some("3")], "{bare}");
 }
 
 #[test]
@@ -707,33 +710,6 @@ group_a                     2  MAP             0      -      1    1    -
     assert_eq!(pools["pools"][2]["mode"], "FIFO");
     assert_eq!(pools["pools"][2]["types"]["MAP"]["minimum"], 1);
     corona(&format!("pools --group x --http-address {at}")).is(0, "No pools.\n", "");
-}
-
-#[test]
-fn shares_of_pools_are_rounded_and_add_up_to_their_group() {
-    let counts = |granted, share| {
-        let map = json!({"requested": granted, "granted": granted, "waiting": 0, "share": share,
-            "minimum": 0});
-        json!({"MAP": map})
-    };
-    let pool = |name: Option<&str>, granted: i32, share: f64| {
-        let mut pool = json!({"group": "g", "sessions": 1, "types": counts(granted, share)});
-        if let Some(name) = name {
-            let more = json!({"pool": name, "mode": "FIFO", "preemptable": true,
-                "request_max": false, "priority": 0, "weight": 1.0});
-            pool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        }
-        pool
-    };
-    let pools = [pool(None, 5, 3.99), pool(Some("a"), 1, 0.98), pool(Some("b"), 4, 3.01)];
-    let at = pages(&[("/api/v1/pools", 200, json!({"pools": pools}).to_string())]);
-    let table = "\
-POOL  MODE  SESSIONS  TYPE  HOLDS  WAITS  SHARE  MIN  MAX
-g                  1  MAP       5      0      4    0    -
-  a   FIFO         1  MAP       1      0      1    0    -
-  b   FIFO         1  MAP       4      0      3    0    -
-";
-    corona(&format!("pools --http-address {at}")).is(0, table, "");
 }
 
 #[test]
