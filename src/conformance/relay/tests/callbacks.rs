@@ -7,21 +7,48 @@ use corona_wire::Service;
 use corona_wire::calls::ClusterManager;
 use corona_wire::value::{Message, MessageKind, StreamReader, Value};
 
-fn address(of: SocketAddr) -> Value {
-    Value::Struct(vec![
-        ("host", word(&of.ip().to_string())),
-        ("port", Value::I32(i32::from(of.port()))),
-    ])
+/// A session whose driver is at this host, which may be a name.
+fn info_at(host: &str, port: u16) -> Value {
+    let address = vec![("host", word(host)), ("port", Value::I32(i32::from(port)))];
+    let address = Value::Struct(address);
+    Value::Struct(vec![("address", address), ("name", word("n")), ("userId", word("u"))])
 }
 
 fn info(of: SocketAddr) -> Value {
-    Value::Struct(vec![("address", address(of)), ("name", word("n")), ("userId", word("u"))])
+    info_at(&of.ip().to_string(), of.port())
+}
+
+fn start(handle: &str, info: Value) -> Message {
+    let body = vec![("handle", word(handle)), ("info", info)];
+    message(MessageKind::Call, "sessionStart", body)
+}
+
+fn bytes(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.write(ClusterManager::schema(), Framing::Framed, &mut bytes).unwrap();
+    bytes
 }
 
 async fn send(stream: &mut TcpStream, message: &Message) {
-    let mut bytes = Vec::new();
-    message.write(ClusterManager::schema(), Framing::Framed, &mut bytes).unwrap();
-    stream.write_all(&bytes).await.unwrap();
+    stream.write_all(&bytes(message)).await.unwrap();
+}
+
+/// Listeners on loopback, and what is told of each.
+fn listeners(
+    host: Option<&str>,
+    max_listeners: usize,
+    is_own: fn(IpAddr) -> bool,
+) -> (Arc<CallbackListeners>, mpsc::Receiver<Stand>) {
+    let (stands, new_stands) = mpsc::channel(16);
+    let rules = Rules {
+        listen_on: Ipv4Addr::LOCALHOST.into(),
+        host: host.map(Into::into),
+        max_listeners,
+        linger: Duration::from_secs(60),
+        idle: Duration::from_secs(60),
+    };
+    let guard = Arc::new(Guard::new(None, None, is_own));
+    (CallbackListeners::new(rules, guard, stands), new_stands)
 }
 
 async fn receive(stream: &mut TcpStream) -> Message {
@@ -58,13 +85,7 @@ async fn callbacks_come_through_the_relay() {
     let mut client = relay.connect().await;
     let (mut served, _) = within(manager.accept()).await.unwrap();
 
-    let start = |of| {
-        message(
-            MessageKind::Call,
-            "sessionStart",
-            vec![("handle", word("1.1")), ("info", info(of))],
-        )
-    };
+    let start = |of| start("1.1", info(of));
     send(&mut client, &start(real)).await;
     let heard = receive(&mut served).await;
     let between = told(&heard, "info");
@@ -139,26 +160,12 @@ async fn callbacks_come_through_the_relay() {
 
 #[tokio::test]
 async fn listeners_are_bounded_and_the_stalest_goes() {
-    let (stands, mut new_stands) = mpsc::channel(8);
-    let rules = Rules {
-        listen_on: Ipv4Addr::LOCALHOST.into(),
-        host: Some("relay".into()),
-        max_listeners: 2,
-        linger: Duration::from_secs(60),
-        idle: Duration::from_secs(60),
-    };
-    let guard = Arc::new(Guard::new(None, None, guard::is_own_address));
-    let callbacks = CallbackListeners::new(rules, guard, stands);
+    let (callbacks, mut new_stands) = listeners(Some("relay"), 2, guard::is_own_address);
     let own = Ipv4Addr::LOCALHOST.into();
     let mut transforms = callbacks.transforms(own, own);
     let client = transforms.from_client.as_mut().unwrap();
     let mut start = |handle: &str, port: u16| {
-        let of = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-        let body = vec![("handle", word(handle)), ("info", info(of))];
-        let mut bytes = Vec::new();
-        message(MessageKind::Call, "sessionStart", body)
-            .write(ClusterManager::schema(), Framing::Framed, &mut bytes)
-            .unwrap();
+        let bytes = bytes(&start(handle, info((Ipv4Addr::LOCALHOST, port).into())));
         let mut sent = Vec::new();
         client.pass(&bytes, &mut sent);
         assert_ne!(sent, bytes);
@@ -180,23 +187,10 @@ async fn listeners_are_bounded_and_the_stalest_goes() {
 
 #[tokio::test]
 async fn a_host_with_many_drivers_loses_its_own_listeners() {
-    let (stands, mut new_stands) = mpsc::channel(16);
-    let rules = Rules {
-        listen_on: Ipv4Addr::LOCALHOST.into(),
-        host: None,
-        max_listeners: 3,
-        linger: Duration::from_secs(60),
-        idle: Duration::from_secs(60),
-    };
-    let guard = Arc::new(Guard::new(None, None, |_| false));
-    let callbacks = CallbackListeners::new(rules, guard, stands);
+    let (callbacks, mut new_stands) = listeners(None, 3, |_| false);
     let start = |host: [u8; 4], port: u16| {
         let mut transforms = callbacks.transforms(Ipv4Addr::LOCALHOST.into(), host.into());
-        let body = vec![("handle", word("h")), ("info", info((host, port).into()))];
-        let mut bytes = Vec::new();
-        message(MessageKind::Call, "sessionStart", body)
-            .write(ClusterManager::schema(), Framing::Framed, &mut bytes)
-            .unwrap();
+        let bytes = bytes(&start("h", info((host, port).into())));
         transforms.from_client.as_mut().unwrap().pass(&bytes, &mut Vec::new());
     };
     start([127, 0, 0, 2], 1);
@@ -228,31 +222,24 @@ async fn a_listener_is_for_the_cluster_manager_and_leads_to_the_sessions_own_hos
         options.relay_callbacks = true;
         options.is_own_address = |_| false;
     });
-    let start = |handle: &str, host: &str, port: u16| {
-        let address = vec![("host", word(host)), ("port", Value::I32(i32::from(port)))];
-        let info =
-            vec![("address", Value::Struct(address)), ("name", word("n")), ("userId", word("u"))];
-        let body = vec![("handle", word(handle)), ("info", Value::Struct(info))];
-        message(MessageKind::Call, "sessionStart", body)
-    };
     let mut innocent = connect(INNOCENT, relay.address).await;
     let (mut of_innocent, _) = within(manager.accept()).await.unwrap();
     let mut attacker = connect(ATTACKER, relay.address).await;
     let (mut of_attacker, _) = within(manager.accept()).await.unwrap();
 
     let real = driver.local_addr().unwrap();
-    send(&mut innocent, &start("1.1", "127.0.0.2", real.port())).await;
+    send(&mut innocent, &start("1.1", info_at("127.0.0.2", real.port()))).await;
     let between = told(&receive(&mut of_innocent).await, "info");
     assert_ne!(between, real);
 
     // Nothing is opened for a driver on another host; the manager learns the address as it is.
     for (host, port) in [("127.0.0.1", of_relay.port()), ("127.0.0.2", real.port())] {
-        let call = start("1.2", host, port);
+        let call = start("1.2", info_at(host, port));
         send(&mut attacker, &call).await;
         assert_eq!(receive(&mut of_attacker).await, call);
     }
     // A name shows where it leads when the manager calls back.
-    send(&mut attacker, &start("1.3", "localhost", of_relay.port())).await;
+    send(&mut attacker, &start("1.3", info_at("localhost", of_relay.port()))).await;
     let named = told(&receive(&mut of_attacker).await, "info");
     let mut callback = TcpStream::connect(named).await.unwrap();
     assert!(!matches!(within(callback.read(&mut [0])).await, Ok(1..)), "it leads nowhere");
