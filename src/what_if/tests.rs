@@ -534,52 +534,37 @@ fn a_workload_is_the_same_after_it_was_written_and_read() {
 #[test]
 fn wrong_workloads_are_refused_with_the_line() {
     const HEAD: &str = "{\"corona_workload\":1}\n";
+    let session = |rest: &str| format!(r#"{{"session":{{"id":"s"{rest}}}}}"#);
+    let task = |rest: &str| session(&format!(r#","tasks":[{{"type":"MAP",{rest}}}]"#));
+    let node = |rest: &str| format!(r#"{{"node":{{"name":"n","host":"h",{rest}}}}}"#);
+    for (lines, expected) in [
+        (node(r#""cpus":0"#), "line 2: a node"),
+        ("\n{\"job\":{}}".to_owned(), "unknown variant"),
+        (session(r#","follows":["t",1]"#), "line 2: no session t stands before this one"),
+        (format!("{0}\n{0}", session("")), "line 3: session s stands twice"),
+        (task(r#""ms":-1"#), "line 2: the time -1 is not from 0"),
+        (
+            session(r#","at_ms":9223372036854775807"#),
+            "line 2: the time 9223372036854775807 is not from 0",
+        ),
+        (node(r#""cpus":1,"memory_mb":0"#), "line 2: 0 is no amount of a resource"),
+        (task(r#""ms":1,"cpus":-2"#), "line 2: -2 is no amount of a resource"),
+        (task(r#""ms":1,"count":4000000000"#), "more than 20000000 tasks"),
+    ] {
+        let error = file::read(format!("{HEAD}{lines}\n").as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{lines}: {error}");
+    }
     for (text, expected) in [
         ("", "is no workload"),
         ("{\"x\":1}\n", "is no workload"),
         ("{\"corona_workload\":2}\n", "version 2"),
-        (
-            "{\"corona_workload\":1}\n{\"node\":{\"name\":\"n\",\"host\":\"h\",\"cpus\":0}}\n",
-            "line 2: a node",
-        ),
-        ("{\"corona_workload\":1}\n\n{\"job\":{}}\n", "unknown variant"),
-        (
-            "{\"corona_workload\":1}\n{\"session\":{\"id\":\"s\",\"follows\":[\"t\",1]}}\n",
-            "line 2: no session t stands before this one",
-        ),
-        (
-            "{\"corona_workload\":1}\n{\"session\":{\"id\":\"s\"}}\n{\"session\":{\"id\":\"s\"}}\n",
-            "line 3: session s stands twice",
-        ),
-        (
-            "{\"corona_workload\":1}\n{\"session\":{\"id\":\"s\",\"tasks\":[{\"type\":\"MAP\",\"ms\":-1}]}}\n",
-            "line 2: the time -1 is not from 0",
-        ),
-        (
-            "{\"corona_workload\":1}\n{\"session\":{\"id\":\"s\",\"at_ms\":9223372036854775807}}\n",
-            "line 2: the time 9223372036854775807 is not from 0",
-        ),
-        (
-            "{\"corona_workload\":1}\n{\"node\":{\"name\":\"n\",\"host\":\"h\",\"cpus\":1,\"memory_mb\":0}}\n",
-            "line 2: 0 is no amount of a resource",
-        ),
-        (
-            "{\"corona_workload\":1}\n{\"session\":{\"id\":\"s\",\"tasks\":[{\"type\":\"MAP\",\"ms\":1,\"cpus\":-2}]}}\n",
-            "line 2: -2 is no amount of a resource",
-        ),
         ("{\"corona_workload\":1,\"until_ms\":-1}\n", "line 1: the time -1 is not from 0"),
-        (
-            "{\"corona_workload\":1}\n\
-             {\"session\":{\"id\":\"s\",\"tasks\":[{\"type\":\"MAP\",\"ms\":1,\"count\":4000000000}]}}\n",
-            "more than 20000000 tasks",
-        ),
     ] {
         let error = file::read(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
-    let plain =
-        "{\"session\":{\"id\":\"s\",\"tasks\":[{\"type\":\"MAP\",\"ms\":1000,\"count\":3}]}}\n";
-    let read = file::read(format!("{HEAD}{plain}").as_bytes()).unwrap().workload;
+    let plain = task(r#""ms":1000,"count":3"#);
+    let read = file::read(format!("{HEAD}{plain}\n").as_bytes()).unwrap().workload;
     assert_eq!(read.tasks(), 3);
 }
 
@@ -794,6 +779,19 @@ fn attempt(task: &str, number: u32, node: &str, [from, until]: [i64; 2], state: 
     )
 }
 
+/// What a job is known to be configured with, from a recorded file with these settings besides.
+fn configured(settings: &[(&str, &str)]) -> Configured {
+    let conf = "recordings/job-clients/history/job_202611221049.2_0001_conf.xml";
+    let mut conf = corona_config::JobConf::localised(&fixtures().join(conf)).unwrap();
+    settings.iter().for_each(|(key, value)| conf.set(key, value));
+    Configured {
+        pool: PoolName::new("g", "p"),
+        priority: None,
+        settings: JobSettings::of(&conf),
+        demand: TaskDemand::of(&conf),
+    }
+}
+
 #[test]
 fn histories_show_requests_as_job_trackers_make_them() {
     let [ok, failed] = ["SUCCESS", "FAILED"];
@@ -811,16 +809,9 @@ fn histories_show_requests_as_job_trackers_make_them() {
         "Job JOBID=\"job_1_1\" FINISH_TIME=\"1030000\" JOB_STATUS=\"SUCCESS\"".to_owned(),
     ];
     let records: Vec<&str> = records.iter().map(String::as_str).collect();
-    let conf = "recordings/job-clients/history/job_202611221049.2_0001_conf.xml";
-    let conf = corona_config::JobConf::localised(&fixtures().join(conf)).unwrap();
-    let mut job_settings = JobSettings::of(&conf);
-    (job_settings.slow_start, job_settings.rush_maps, job_settings.rush_reduces) = (0.5, 0, 0);
-    let configured = Configured {
-        pool: PoolName::new("g", "p"),
-        priority: None,
-        settings: job_settings,
-        demand: TaskDemand::of(&conf),
-    };
+    let mut configured = configured(&[]);
+    let of_job = &mut configured.settings;
+    (of_job.slow_start, of_job.rush_maps, of_job.rush_reduces) = (0.5, 0, 0);
     let mut histories = JobHistories::default();
     histories.add(&history(&records), Some(&configured));
     let reading = histories.finish("done", &settings(|_| ()));
@@ -926,15 +917,7 @@ fn tasks_take_as_much_longer_away_from_their_hosts_as_others_did() {
 
 #[test]
 fn histories_show_the_memory_that_jobs_name() {
-    let conf = "recordings/job-clients/history/job_202611221049.2_0001_conf.xml";
-    let mut conf = corona_config::JobConf::localised(&fixtures().join(conf)).unwrap();
-    conf.set("mapred.job.map.memory.mb", "3000");
-    let configured = Configured {
-        pool: PoolName::new("g", "p"),
-        priority: None,
-        settings: JobSettings::of(&conf),
-        demand: TaskDemand::of(&conf),
-    };
+    let configured = configured(&[("mapred.job.map.memory.mb", "3000")]);
     let mut histories = JobHistories::default();
     histories.add(&distant("job_1_1", 10, 10, 4), Some(&configured));
     let Reading { workload, .. } = histories.finish("done", &counting(|_| ()));
