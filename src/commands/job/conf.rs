@@ -596,13 +596,7 @@ mod tests {
 
     /// The refusal of a job with these options, if it is refused.
     fn refusal(options: &[&str]) -> Option<String> {
-        #[derive(clap::Parser)]
-        struct Options {
-            #[command(flatten)]
-            steps: Steps,
-        }
-        let parsed = <Options as clap::Parser>::try_parse_from([&["test"], options].concat());
-        let steps = parsed.unwrap().steps;
+        let steps = Steps::of_line(options);
         let source = corona::config::ClientSource::default();
         let mut conf = source.job_conf().unwrap();
         base(&mut conf);
@@ -612,30 +606,9 @@ mod tests {
 
     #[test]
     fn settings_do_not_contradict_options() {
-        #[derive(clap::Parser)]
-        struct Options {
-            #[command(flatten)]
-            steps: Steps,
-        }
-        let words = [
-            "test",
-            "--mapper",
-            "cat",
-            "--separator",
-            ",",
-            "--key-fields",
-            "2",
-            "--sort-by",
-            "2",
-            "--env",
-            "A=1",
-            "--env",
-            "EMPTY=",
-            "--compress-output",
-            "--max-failed-maps",
-            "5",
-        ];
-        let steps = <Options as clap::Parser>::try_parse_from(words).unwrap().steps;
+        let line = "--mapper cat --separator , --key-fields 2 --sort-by 2 --env A=1 --env EMPTY= \
+                    --compress-output --max-failed-maps 5";
+        let steps = Steps::of_line(&line.split(' ').collect::<Vec<_>>());
         let check = |key: &str, value: &str| {
             let mut conf = corona::config::ClientSource::default().job_conf().unwrap();
             base(&mut conf);
