@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use compat_tests::cluster_peers::{Caller, Driver, Notice, PATIENCE};
+use compat_tests::cluster_peers::{Caller, Driver, Notice};
 use compat_tests::serving::fetch;
-use compat_tests::start_recorded;
+use compat_tests::{start_recorded, until};
 use serde_json::{Value as Json, json};
 
 use super::record::Relay;
@@ -90,17 +90,12 @@ impl Client {
 
     /// Waits until a node is kept for a request of the session.
     fn waits_for_a_node(&self, session: &Session) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let path = format!("/api/v1/sessions/{}", session.handle);
+        let path = format!("/api/v1/sessions/{}", session.handle);
+        until("a node that is kept", || {
             let (_, body) = fetch(&self.pages.to_string(), &path).expect("an answer");
             let found: Json = serde_json::from_str(&body).expect("JSON");
-            if found["waits"][0]["reservation"]["node"] == "large" {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{found}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            (found["waits"][0]["reservation"]["node"] == "large").then_some(())
+        });
     }
 }
 

@@ -35,7 +35,8 @@ fn path(of: &Path) -> &str {
     of.to_str().unwrap()
 }
 
-fn pools(directory: &Path, name: &str, pools: &str) -> String {
+/// Writes a file with this configuration; its path.
+pub(super) fn pools(directory: &Path, name: &str, pools: &str) -> String {
     let file = directory.join(name);
     fs::write(&file, format!("<?xml version=\"1.0\"?>\n<configuration>{pools}</configuration>\n"))
         .unwrap();

@@ -3,7 +3,6 @@
 //! with real jobs on a cluster of the program's own nodes.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -70,10 +69,7 @@ const CHANGES: [(&str, &str); 5] = [
 ];
 
 fn pools_file(directory: &Path, name: &str, pools: &str) -> PathBuf {
-    let file = directory.join(format!("{name}.xml"));
-    fs::write(&file, format!("<?xml version=\"1.0\"?>\n<configuration>{pools}</configuration>\n"))
-        .unwrap();
-    file
+    super::what_if::pools(directory, &format!("{name}.xml"), pools).into()
 }
 
 /// The waits of each pool's tasks in milliseconds.

@@ -76,6 +76,11 @@ fn until_counted(shadow: &Shadow, sample: &str) {
     until_it_shows(shadow.http.unwrap(), "/metrics", "# TYPE", sample);
 }
 
+/// So many answers or notices of a method with this verdict, as the metrics have them.
+fn sample(what: &str, method: &str, verdict: &str, count: u32) -> String {
+    format!("corona_shadow_{what}_total{{method=\"{method}\",verdict=\"{verdict}\"}} {count}")
+}
+
 /// Ends a shadow that has found nothing, and returns its summary.
 fn agrees(shadow: Shadow) -> String {
     let (status, summary) = shadow.end();
@@ -123,10 +128,7 @@ fn a_primary_that_is_started_again_is_followed_from_its_beginning() {
     let handle = caller.session(driver.port, DEFAULT);
     caller.request(&handle, 1..=12, DEFAULT);
     driver.granted(&handle, 12);
-    until_counted(
-        &shadow,
-        "corona_shadow_notices_total{method=\"grantResource\",verdict=\"equal\"} 22",
-    );
+    until_counted(&shadow, &sample("notices", "grantResource", "equal", 22));
     let summary = agrees(shadow);
     assert!(summary.contains("the primary could not be reached"), "{summary}");
     assert_eq!(counts(&summary, "grantResource"), [22, 0, 0, 0], "{summary}");
@@ -150,8 +152,7 @@ fn another_decision_is_reported_and_the_events_of_the_run_lead_to_the_same_repor
     let handle = caller.session(driver.port, DEFAULT);
     caller.request(&handle, 1..=9, DEFAULT);
     driver.granted(&handle, 8);
-    let different = "corona_shadow_notices_total{method=\"grantResource\",verdict=\"different\"} 1";
-    until_counted(&shadow, different);
+    until_counted(&shadow, &sample("notices", "grantResource", "different", 1));
     let (status, summary) = shadow.end();
     assert_eq!(status, Some(1), "{summary}");
     assert!(summary.starts_with("DIFFERS: 1 unexplained difference."), "{summary}");
@@ -188,8 +189,7 @@ fn sessions_that_began_before_the_shadow_are_not_compared_and_others_are() {
     caller.request(&after, 1..=5, DEFAULT);
     driver.granted(&after, 2);
     caller.notify("sessionHeartbeat", &json!({ "handle": before }));
-    let hidden = "corona_shadow_notices_total{method=\"grantResource\",verdict=\"not_compared\"} 3";
-    until_counted(&shadow, hidden);
+    until_counted(&shadow, &sample("notices", "grantResource", "not_compared", 3));
     caller.release(&before, [1, 2, 3]);
     driver.granted(&after, 5);
     caller.end(&before, "SUCCESSFUL");
@@ -216,10 +216,7 @@ fn calls_beyond_the_buffer_are_missed_and_later_ones_compared() {
     let _node = Node::start(shadow.address, "n1", "10.1.1.1", 4);
     let mut caller = Caller::open(shadow.address);
     session_runs(&mut caller, &driver);
-    until_counted(
-        &shadow,
-        "corona_shadow_notices_total{method=\"grantResource\",verdict=\"equal\"} 2",
-    );
+    until_counted(&shadow, &sample("notices", "grantResource", "equal", 2));
 
     // A call that is larger than the buffer, so that it is missed at least in part, and then an answer
     // that is.
@@ -235,10 +232,7 @@ fn calls_beyond_the_buffer_are_missed_and_later_ones_compared() {
     for _ in 0..3 {
         session_runs(&mut caller, &driver);
     }
-    until_counted(
-        &shadow,
-        "corona_shadow_notices_total{method=\"grantResource\",verdict=\"equal\"} 8",
-    );
+    until_counted(&shadow, &sample("notices", "grantResource", "equal", 8));
     let summary = agrees(shadow);
     assert!(summary.contains("it was too slow, and missed "), "{summary}");
     let [equal, _, different, _] = counts(&summary, "sessionStart");
@@ -273,8 +267,7 @@ fn safe_mode_is_followed_whoever_turns_it_on_or_off() {
     caller.release(&during, [1, 2]);
     caller.end(&during, "SUCCESSFUL");
     session_runs(&mut caller, &driver);
-    let equal = "corona_shadow_answers_total{method=\"sessionEnd\",verdict=\"equal\"} 2";
-    until_counted(&shadow, equal);
+    until_counted(&shadow, &sample("answers", "sessionEnd", "equal", 2));
     until_counted(&shadow, "corona_shadow_beginnings_total 0");
     // Beside it.
     let mut other = Caller::open(primary.address);
@@ -287,10 +280,7 @@ fn safe_mode_is_followed_whoever_turns_it_on_or_off() {
     until_counted(&shadow, "corona_shadow_beginnings_total 2");
     heartbeat(&mut caller);
     session_runs(&mut caller, &driver);
-    until_counted(
-        &shadow,
-        "corona_shadow_answers_total{method=\"sessionEnd\",verdict=\"equal\"} 3",
-    );
+    until_counted(&shadow, &sample("answers", "sessionEnd", "equal", 3));
     let summary = agrees(shadow);
     for why in ["the primary is in safe mode", "the primary is no longer in safe mode"] {
         assert!(summary.contains(why), "{summary}");
