@@ -357,7 +357,7 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
     let found = shell(cluster.root.path(), "zcat out2/part-*.gz");
     assert_eq!(found, shell(cluster.root.path(), "sed \"s/$/ a, 'b'/\" in/a.txt"));
 
-    // Nothing is written for a try, and what is there stays.
+    // Nothing is written for a try.
     let planned =
         cluster.run(&["--input", "in", "--output", "new", "--mapper", "cat", "--dry-run"]);
     let printed = String::from_utf8_lossy(&planned.stdout).into_owned();
