@@ -133,11 +133,7 @@ mod tests {
         let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
         stats.restarted(Duration::ZERO, "a reason".to_owned());
         let value = serde_json::to_value(json(&stats)).unwrap();
-        let page = std::fs::read_to_string(
-            std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-                .join("docs/operate/conformance.md"),
-        )
-        .unwrap();
+        let page = include_str!("../../../docs/operate/conformance.md");
         let (_, section) = page.split_once("\n### JSON of a shadow\n").unwrap();
         let section = section.split("\n## ").next().unwrap_or_default();
         for member in value.as_object().unwrap().keys() {

@@ -93,11 +93,7 @@ mod tests {
         let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
         stats.call("getSessions").equal = 3;
         let text = metrics(&stats);
-        let page = std::fs::read_to_string(
-            std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-                .join("docs/operate/conformance.md"),
-        )
-        .unwrap();
+        let page = include_str!("../../../docs/operate/conformance.md");
         for family in FAMILIES {
             assert!(text.contains(&format!("# TYPE {} ", family.name)), "{}", family.name);
             let own = family.name.starts_with("corona_shadow_");

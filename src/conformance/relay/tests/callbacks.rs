@@ -55,7 +55,7 @@ async fn receive(stream: &mut TcpStream) -> Message {
     let mut reader = StreamReader::new(ClusterManager::schema(), Framing::Framed, 1 << 20);
     let mut byte = [0];
     loop {
-        within(stream.read_exact(&mut byte)).await.unwrap();
+        soon(stream.read_exact(&mut byte)).await.unwrap();
         reader.push(&byte);
         if let Some(message) = reader.next_message().unwrap() {
             return message;
@@ -83,7 +83,7 @@ async fn callbacks_come_through_the_relay() {
         options.listener_linger = Duration::from_millis(50);
     });
     let mut client = relay.connect().await;
-    let (mut served, _) = within(manager.accept()).await.unwrap();
+    let (mut served, _) = soon(manager.accept()).await.unwrap();
 
     let start = |of| start("1.1", info(of));
     send(&mut client, &start(real)).await;
@@ -95,9 +95,9 @@ async fn callbacks_come_through_the_relay() {
     // The manager calls back.
     let mut callback = TcpStream::connect(between).await.unwrap();
     callback.write_all(b"grant").await.unwrap();
-    let (mut called, _) = within(driver.accept()).await.unwrap();
+    let (mut called, _) = soon(driver.accept()).await.unwrap();
     let mut grant = [0; 5];
-    within(called.read_exact(&mut grant)).await.unwrap();
+    soon(called.read_exact(&mut grant)).await.unwrap();
     assert_eq!(&grant, b"grant");
 
     // The manager's reply has the address, and the client sees its own.
@@ -133,7 +133,7 @@ async fn callbacks_come_through_the_relay() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     called.write_all(b"done").await.unwrap();
-    within(callback.read_exact(&mut [0; 4])).await.unwrap();
+    soon(callback.read_exact(&mut [0; 4])).await.unwrap();
 
     drop((client, served, callback, called));
     let (_, disk) = relay.end().await;
@@ -213,7 +213,7 @@ async fn a_listener_is_for_the_cluster_manager_and_leads_to_the_sessions_own_hos
     let connect = async |from: [u8; 4], to: SocketAddr| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind((from, 0).into()).unwrap();
-        within(socket.connect(to)).await.unwrap()
+        soon(socket.connect(to)).await.unwrap()
     };
     let (manager, upstream) = listener().await;
     let driver = TcpListener::bind(SocketAddr::from((INNOCENT, 0))).await.unwrap();
@@ -223,9 +223,9 @@ async fn a_listener_is_for_the_cluster_manager_and_leads_to_the_sessions_own_hos
         options.is_own_address = |_| false;
     });
     let mut innocent = connect(INNOCENT, relay.address).await;
-    let (mut of_innocent, _) = within(manager.accept()).await.unwrap();
+    let (mut of_innocent, _) = soon(manager.accept()).await.unwrap();
     let mut attacker = connect(ATTACKER, relay.address).await;
-    let (mut of_attacker, _) = within(manager.accept()).await.unwrap();
+    let (mut of_attacker, _) = soon(manager.accept()).await.unwrap();
 
     let real = driver.local_addr().unwrap();
     send(&mut innocent, &start("1.1", info_at("127.0.0.2", real.port()))).await;
@@ -242,20 +242,20 @@ async fn a_listener_is_for_the_cluster_manager_and_leads_to_the_sessions_own_hos
     send(&mut attacker, &start("1.3", info_at("localhost", of_relay.port()))).await;
     let named = told(&receive(&mut of_attacker).await, "info");
     let mut callback = TcpStream::connect(named).await.unwrap();
-    assert!(!matches!(within(callback.read(&mut [0])).await, Ok(1..)), "it leads nowhere");
+    assert!(!matches!(soon(callback.read(&mut [0])).await, Ok(1..)), "it leads nowhere");
     // Nor does it lead to the right host if another peer calls.
     for from in [ATTACKER, INNOCENT] {
         let mut callback = connect(from, between).await;
         let _ = callback.write_all(b"spy").await;
-        assert!(!matches!(within(callback.read(&mut [0])).await, Ok(1..)));
+        assert!(!matches!(soon(callback.read(&mut [0])).await, Ok(1..)));
     }
 
     // The manager's own callbacks arrive all the while, and they alone.
     let mut callback = TcpStream::connect(between).await.unwrap();
     callback.write_all(b"grant").await.unwrap();
-    let (mut called, _) = within(driver.accept()).await.unwrap();
+    let (mut called, _) = soon(driver.accept()).await.unwrap();
     let mut grant = [0; 5];
-    within(called.read_exact(&mut grant)).await.unwrap();
+    soon(called.read_exact(&mut grant)).await.unwrap();
     assert_eq!(&grant, b"grant");
     let nobody = Duration::from_millis(50);
     for listener in [&internal, &driver] {

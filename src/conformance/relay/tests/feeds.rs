@@ -7,7 +7,7 @@ use crate::recording::{Entry, GapReason, Record, Unrecorded};
 /// All entries until the end of the feed.
 async fn all(mut entries: FeedEntries) -> Vec<Entry> {
     let mut all = Vec::new();
-    while let Some(entry) = within(entries.next()).await {
+    while let Some(entry) = soon(entries.next()).await {
         all.push(entry);
     }
     all
@@ -16,13 +16,13 @@ async fn all(mut entries: FeedEntries) -> Vec<Entry> {
 /// Connects through the relay, asks, answers, and closes.
 async fn question_and_answer(relay: SocketAddr, server: &TcpListener) {
     let mut client = TcpStream::connect(relay).await.unwrap();
-    let (mut served, _) = within(server.accept()).await.unwrap();
+    let (mut served, _) = soon(server.accept()).await.unwrap();
     client.write_all(b"question").await.unwrap();
-    within(served.read_exact(&mut [0; 8])).await.unwrap();
+    soon(served.read_exact(&mut [0; 8])).await.unwrap();
     served.write_all(b"--answer").await.unwrap();
-    within(client.read_exact(&mut [0; 8])).await.unwrap();
+    soon(client.read_exact(&mut [0; 8])).await.unwrap();
     drop(client);
-    within(served.read_to_end(&mut Vec::new())).await.unwrap();
+    soon(served.read_to_end(&mut Vec::new())).await.unwrap();
 }
 
 fn records(entries: Vec<Entry>) -> Vec<Record> {
@@ -51,7 +51,7 @@ async fn every_listener_gets_the_traffic_and_none_delays_another() {
 
     question_and_answer(address, &server).await;
     stop.send_replace(true);
-    within(task).await.unwrap();
+    soon(task).await.unwrap();
 
     let told = records(live_entries.await.unwrap());
     assert!(matches!(told[0], Record::Opened { service: Some(Offered::ClusterManager), .. }));
@@ -86,23 +86,23 @@ async fn a_listener_that_reads_makes_room() {
     let at = LOOPBACK.parse().unwrap();
     let opening = Opening { client: at, server: at, at: Duration::ZERO, whole: true };
     let taps = feeds.open(&opening, Offered::SessionDriver);
-    within(entries.next()).await.unwrap();
+    soon(entries.next()).await.unwrap();
     for round in 0..10 {
         taps.data(Side::Client, &[round; 700]);
         taps.data(Side::Client, &[0; 700]);
         assert!(feed.waiting_bytes() > 700);
-        let data = within(entries.next()).await.unwrap().record;
+        let data = soon(entries.next()).await.unwrap().record;
         assert_eq!(data, Record::Data(Side::Client, vec![round; 700]));
         assert_eq!(feed.waiting_bytes(), 0);
         taps.end(Side::Client);
-        let gap = within(entries.next()).await.unwrap().record;
+        let gap = soon(entries.next()).await.unwrap().record;
         assert_eq!(gap, Record::Gap(Side::Client, 700, GapReason::BufferFull));
-        within(entries.next()).await.unwrap();
+        soon(entries.next()).await.unwrap();
     }
     // An answer does not come before the gap in which its call was.
     taps.data(Side::Client, &[0; 2_000]);
     taps.data(Side::Server, &[1; 7]);
-    let told = [within(entries.next()).await.unwrap(), within(entries.next()).await.unwrap()];
+    let told = [soon(entries.next()).await.unwrap(), soon(entries.next()).await.unwrap()];
     let gap = Record::Gap(Side::Client, 2_000, GapReason::BufferFull);
     assert_eq!(told.map(|entry| entry.record), [gap, Record::Data(Side::Server, vec![1; 7])]);
     // The next entry is waited for, and so is the end.
@@ -111,7 +111,7 @@ async fn a_listener_that_reads_makes_room() {
     taps.reset(Side::Server);
     drop(taps);
     drop(feeds);
-    let rest = records(within(waiting).await.unwrap());
+    let rest = records(soon(waiting).await.unwrap());
     assert_eq!(rest, [Record::Reset(Side::Server), Record::Closed]);
     assert_eq!(feed.left_out(), Unrecorded { connections: 0, bytes: 9_000 });
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use corona_net::testing::{soon, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -125,22 +126,10 @@ impl Running {
     /// Ends the relay and the recording.
     async fn end(self) -> (RecorderSummary, Disk) {
         self.stop.send_replace(true);
-        within(self.task).await.unwrap();
+        soon(self.task).await.unwrap();
         let recorder = self.recorder;
         let recorded = tokio::task::spawn_blocking(move || recorder.finish(PATIENCE)).await;
         (recorded.unwrap(), self.disk)
-    }
-}
-
-async fn within<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.expect("done in time")
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
@@ -177,14 +166,14 @@ async fn half_closes_pass_and_everything_is_recorded() {
     let mut client = relay.connect().await;
     client.write_all(b"question").await.unwrap();
     client.shutdown().await.unwrap();
-    let (mut served, _) = within(server.accept()).await.unwrap();
+    let (mut served, _) = soon(server.accept()).await.unwrap();
     let mut heard = Vec::new();
-    within(served.read_to_end(&mut heard)).await.unwrap();
+    soon(served.read_to_end(&mut heard)).await.unwrap();
     assert_eq!(heard, b"question", "the end of the question came, the answer is still to come");
     served.write_all(b"answer").await.unwrap();
     drop(served);
     let mut answer = Vec::new();
-    within(client.read_to_end(&mut answer)).await.unwrap();
+    soon(client.read_to_end(&mut answer)).await.unwrap();
     assert_eq!(answer, b"answer");
     let own = client.local_addr().unwrap();
 
@@ -212,8 +201,8 @@ async fn resets_pass_in_both_directions() {
         let relay = Running::start(upstream, |_| {});
         let mut client = relay.connect().await;
         client.write_all(b"x").await.unwrap();
-        let (mut served, _) = within(server.accept()).await.unwrap();
-        within(served.read_exact(&mut [0])).await.unwrap();
+        let (mut served, _) = soon(server.accept()).await.unwrap();
+        soon(served.read_exact(&mut [0])).await.unwrap();
         let mut left = match breaker {
             Side::Client => {
                 pump::break_off(&client);
@@ -226,7 +215,7 @@ async fn resets_pass_in_both_directions() {
                 client
             }
         };
-        let error = within(left.read(&mut [0])).await.unwrap_err();
+        let error = soon(left.read(&mut [0])).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{breaker:?}");
         let (_, disk) = relay.end().await;
         let expected = [(Side::Client, data(b"x")), (breaker, EventKind::Reset)];
@@ -239,7 +228,7 @@ async fn a_reset_passes_while_the_other_side_takes_nothing() {
     let (server, upstream) = listener().await;
     let relay = Running::start(upstream, |_| {});
     let client = relay.connect().await;
-    let (served, _) = within(server.accept()).await.unwrap();
+    let (served, _) = soon(server.accept()).await.unwrap();
     // Fill everything on the way until nothing more goes in.
     fill(&client).await;
     pump::break_off(&client);
@@ -280,7 +269,7 @@ async fn a_slow_reader_loses_nothing_and_holds_the_writer_back() {
     let (server, upstream) = listener().await;
     let relay = Running::with_buffer(upstream, 256 << 20, |_| {});
     let mut client = relay.connect().await;
-    let (served, _) = within(server.accept()).await.unwrap();
+    let (served, _) = soon(server.accept()).await.unwrap();
     let held_back = fill(&served).await;
     assert!(held_back < BYTES);
     let writer = tokio::spawn(async move {
@@ -289,7 +278,7 @@ async fn a_slow_reader_loses_nothing_and_holds_the_writer_back() {
         served.write_all(&rest).await.unwrap();
     });
     let mut heard = Vec::new();
-    within(client.read_to_end(&mut heard)).await.unwrap();
+    soon(client.read_to_end(&mut heard)).await.unwrap();
     writer.await.unwrap();
     assert_eq!(heard.len(), BYTES);
     assert!(heard[..held_back].iter().all(|byte| *byte == 7));
@@ -307,7 +296,7 @@ async fn a_manager_that_is_down_closes_the_clients_connection() {
     drop(server);
     let relay = Running::start(upstream, |_| {});
     let mut client = relay.connect().await;
-    let end = within(client.read(&mut [0])).await;
+    let end = soon(client.read(&mut [0])).await;
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
     let (_, disk) = relay.end().await;
     let traffic = disk.traffic();
@@ -320,13 +309,13 @@ async fn one_connection_too_many_is_closed_and_the_others_go_on() {
     let (server, upstream) = listener().await;
     let relay = Running::start(upstream, |options| options.max_connections = 1);
     let mut first = relay.connect().await;
-    let (mut served, _) = within(server.accept()).await.unwrap();
+    let (mut served, _) = soon(server.accept()).await.unwrap();
     let mut second = relay.connect().await;
-    let end = within(second.read(&mut [0])).await;
+    let end = soon(second.read(&mut [0])).await;
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
     first.write_all(b"y").await.unwrap();
     let mut heard = [0];
-    within(served.read_exact(&mut heard)).await.unwrap();
+    soon(served.read_exact(&mut heard)).await.unwrap();
     drop((first, served));
     // Its place is free when both ends are closed.
     let deadline = Instant::now() + PATIENCE;
@@ -346,7 +335,7 @@ async fn send_through(client: &mut TcpStream, served: &mut TcpStream, bytes: usi
     let piece = vec![1; 1_000];
     for _ in 0..bytes / piece.len() {
         client.write_all(&piece).await.unwrap();
-        within(served.read_exact(&mut piece.clone())).await.unwrap();
+        soon(served.read_exact(&mut piece.clone())).await.unwrap();
     }
 }
 
@@ -355,7 +344,7 @@ async fn a_slow_disk_leaves_a_gap_and_recording_goes_on() {
     let (server, upstream) = listener().await;
     let relay = Running::with_buffer(upstream, 20_000, |_| {});
     let mut client = relay.connect().await;
-    let (mut served, _) = within(server.accept()).await.unwrap();
+    let (mut served, _) = soon(server.accept()).await.unwrap();
     relay.disk.change(|state| state.stuck = true);
     // The first block is due after a second; by then far more than the buffer has passed.
     let started = Instant::now();
@@ -367,7 +356,7 @@ async fn a_slow_disk_leaves_a_gap_and_recording_goes_on() {
     let recorder = relay.recorder.clone();
     until("the buffer is free again", || recorder.feed().waiting_bytes() == 0).await;
     client.write_all(b"after the gap").await.unwrap();
-    within(served.read_exact(&mut [0; 13])).await.unwrap();
+    soon(served.read_exact(&mut [0; 13])).await.unwrap();
     drop((client, served));
     let (recorded, disk) = relay.end().await;
     assert_eq!(recorded.failure, None);
@@ -394,7 +383,7 @@ async fn a_full_disk_ends_the_recording_and_nothing_else() {
     let disk = relay.disk.clone();
     let header = disk.bytes().len();
     let mut client = relay.connect().await;
-    let (mut served, _) = within(server.accept()).await.unwrap();
+    let (mut served, _) = soon(server.accept()).await.unwrap();
     send_through(&mut client, &mut served, 10_000).await;
     until("the first block is written", || disk.bytes().len() > header).await;
     let whole = disk.bytes().len();
