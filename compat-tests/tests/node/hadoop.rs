@@ -266,16 +266,6 @@ fn failures_have_the_statuses_of_the_original(cluster: &MiniCluster, home: &Home
         ),
         ("-input books -output x -mapper org.x.My", 1, "-mapper org.x.My: the class needs Java"),
         (
-            "-input books -output x -mapper cat -io typedbytes",
-            1,
-            "-io is refused: of later versions",
-        ),
-        (
-            "-input books -output x -mapper cat -D stream.map.input=typedbytes",
-            3,
-            "stream.map.input is \"typedbytes\"",
-        ),
-        (
             "-input books -output x -mapper cat -D mapred.job.priority=URGENT",
             3,
             "mapred.job.priority: value \"URGENT\" is no priority; expected one of",

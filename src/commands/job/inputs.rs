@@ -794,7 +794,7 @@ mod tests {
             ("none*", "no file or directory matches this pattern"),
             ("none", "there is no such file or directory"),
             ("sub", "below is a directory inside; add -D mapred.input.dir.recursive=true"),
-            ("a.txt,b.txt", "several inputs have blanks between them"),
+            ("a.txt,b.txt", "several inputs have blanks between them: --input file:"),
             ("plain.gz", "rename it: mv '"),
             ("d.lzo", "native tasks do not read files that end in .lzo"),
         ] {
