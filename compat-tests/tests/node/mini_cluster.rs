@@ -110,7 +110,7 @@ impl MiniCluster {
         lines
     }
 
-    /// The same without what is blank at their ends, as the separator behind a key without a value.
+    /// The same without blanks at the ends, such as the separator behind a key without a value.
     pub(super) fn trimmed(&self, output: &str) -> Vec<String> {
         self.lines(output).iter().map(|line| line.trim_end().to_owned()).collect()
     }

@@ -33,7 +33,7 @@ async fn send(stream: &mut TcpStream, message: &Message) {
     stream.write_all(&bytes(message)).await.unwrap();
 }
 
-/// Listeners on loopback, and what is told of each.
+/// Listeners on loopback, and the channel that gets each of them.
 fn listeners(
     host: Option<&str>,
     max_listeners: usize,
