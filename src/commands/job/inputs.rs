@@ -586,7 +586,6 @@ mod tests {
 
     use corona::filesystem::HostOfBlock;
 
-    /// What a job with these properties selects.
     /// What is found at these places of this machine.
     fn find(inputs: &[String], selection: &Selection) -> Result<Inputs, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -596,6 +595,7 @@ mod tests {
         found.map_err(|error| format!("{error:#}"))
     }
 
+    /// What a job with these properties selects.
     fn selection(properties: &[(&str, &str)], split_bytes: Option<u64>) -> Selection {
         let source = corona::config::ClientSource::default();
         let mut conf = source.job_conf().unwrap();
