@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::event_log::{EventLog, replay_events};
 use super::*;
 use crate::capture::{ConnectionId, Limits, Opening};
-use crate::conversation::{Conversation, Offered, Part, Said};
+use crate::conversation::{Conversation, Part, Said};
 use crate::recorded::{
     SCENARIOS, configuration_of, configured, conversations_of, falsify, scenario,
 };
