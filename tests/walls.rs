@@ -77,10 +77,15 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("standby", &["model"]),
     ("zookeeper", &[]),
     (
+        "cluster_pages",
+        &["access", "api", "config", "engine", "model", "net", "process", "standby", "web", "wire"],
+    ),
+    (
         "cluster_manager",
         &[
             "access",
             "api",
+            "cluster_pages",
             "config",
             "engine",
             "journal",

@@ -48,16 +48,6 @@ impl Access {
         let peer = peer.to_canonical();
         found.is_ok_and(|found| found.iter().any(|address| address.to_canonical() == peer))
     }
-
-    /// Whether the peer may make administrative calls.
-    pub(super) fn may_administer(&self, peer: SocketAddr) -> bool {
-        self.settings.admin_networks.contain(peer.ip())
-    }
-
-    /// Whether the peer may see the pages.
-    pub(super) fn may_see_pages(&self, peer: SocketAddr) -> bool {
-        self.settings.web_networks.contain(peer.ip())
-    }
 }
 
 /// Who among the callers of these networks is served, where callers show certificates.
@@ -183,12 +173,5 @@ mod tests {
         ] {
             assert_eq!(of(mode, networks), expected);
         }
-    }
-
-    #[test]
-    fn pages_may_be_limited_to_networks() {
-        let limited = access("corona.cm.web.networks", "10.0.0.0/8");
-        assert!(limited.may_see_pages("10.1.1.1:1".parse().unwrap()));
-        assert!(!limited.may_see_pages("11.1.1.1:1".parse().unwrap()));
     }
 }

@@ -180,12 +180,12 @@ mod tests {
     use super::*;
     use crate::arrivals::Arrivals;
     use crate::clock::Clock;
-    use crate::metrics::Metrics;
     use crate::names::Resolver;
     use crate::notifier::Wake;
     use crate::origin::new_engine;
     use crate::outlet::Outlet;
     use crate::testing::{Effects, reach};
+    use corona_cluster_pages::metrics::Metrics;
     use corona_config::{self as config, ClusterManagerSettings};
     use corona_engine::{Engine, Notification, Record};
     use corona_model::settings::Hosts;
@@ -197,7 +197,7 @@ mod tests {
         let engine = new_engine(&settings, clock.now(), &Hosts::default()).unwrap();
         let names = reach(&settings.names).names;
         Calls {
-            core: Arc::new(Core::new(engine, clock, outlet, Arc::new(Metrics::new()))),
+            core: Arc::new(Core::new(engine, clock, outlet, Arc::<Metrics>::default())),
             entrance: Entrance::new(&settings),
             access: Arc::new(Access::new(settings.access.clone(), names)),
             racks: Racks::new(settings.topology, settings.racks, &Resolver::system()),

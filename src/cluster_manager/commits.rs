@@ -42,15 +42,16 @@ impl Commits {
             pending().await
         }
     }
+}
 
-    /// Whether a record is committed.
-    pub(super) fn has(&self, number: u64) -> bool {
+impl corona_web::events::Commits for Commits {
+    fn has(&self, number: u64) -> bool {
         number <= *self.committed.borrow()
     }
 
-    /// Waits until a record is committed. If the journal has failed it waits forever, so that
-    /// nothing is sent that could be lost; the process is then about to end.
-    pub(super) async fn wait_for(&self, number: u64) {
+    /// If the journal has failed it waits forever, so that nothing is sent that could be lost; the
+    /// process is then about to end.
+    async fn wait_for(&self, number: u64) {
         if self.has(number) {
             return;
         }

@@ -18,12 +18,13 @@ use tokio::sync::{Notify, watch};
 use super::arrivals::Arrivals;
 use super::clock::Clock;
 use super::commits::Commits;
-use super::metrics::Metrics;
 use super::notifier::Wake;
 use super::outlet::Outlet;
+use corona_cluster_pages::metrics::Metrics;
 use corona_engine::{Effect, Engine, Input, Record, Refusal, Reply};
 use corona_model::types::Millis;
 use corona_process::panics::Panic;
+use corona_web::events::Commits as _;
 
 /// How often the driving task shows that it is alive when there is nothing to do.
 const BEAT: Duration = Duration::from_secs(1);
@@ -526,7 +527,7 @@ mod tests {
     fn core() -> (Core, Arc<Effects>) {
         let effects = Arc::new(Effects::default());
         let engine = testing::engine(testing::settings());
-        let core = Core::new(engine, Clock::new(), effects.clone(), Arc::new(Metrics::new()));
+        let core = Core::new(engine, Clock::new(), effects.clone(), Arc::<Metrics>::default());
         for input in [heartbeat(), testing::session("2026.1", "pool")] {
             core.apply(input).unwrap();
         }

@@ -1,10 +1,10 @@
-//! The live service: the engine behind Thrift, with timers, notifications and pages.
+//! The live service: the engine behind Thrift, with timers and notifications. What it shows is in the crate
+//! `corona-cluster-pages`.
 //!
 //! It has no scheduling rules. It translates calls for the engine, and carries out the engine's
 //! effects.
 
 mod access;
-mod answers;
 mod arrivals;
 mod calls;
 mod clock;
@@ -19,14 +19,12 @@ mod journal;
 mod large_calls;
 mod live;
 mod log;
-mod metrics;
 mod names;
 mod notifier;
-mod operations;
 mod origin;
 mod outlet;
+mod pages;
 mod persist;
-mod places;
 mod programs;
 mod racks;
 mod recovery;
@@ -40,7 +38,6 @@ mod testing;
 mod translate;
 mod undelivered;
 mod unreachable;
-mod web;
 #[cfg(test)]
 mod whole_tests;
 
@@ -75,26 +72,27 @@ pub use self::journal::opening::JournalError;
 pub use self::journal::show::JournalRecord;
 use self::large_calls::Entrance;
 use self::live::Live;
-use self::metrics::Metrics;
 use self::names::{Names, Resolver};
 use self::notifier::{GiveUp, Notifier, Patience, Reach, Recorded};
-use self::operations::Operations;
 pub use self::origin::Beginning;
 use self::origin::{Origin, RecoveredState};
 use self::outlet::Outlet;
+use self::pages::Events;
 use self::persist::Persist;
 use self::programs::Programs;
 pub use self::recovery::RecoveryError;
+pub use self::reload::ReloadRequest;
 use self::reload::Reloader;
-pub use self::reload::{ConfigStatus, ReloadRequest};
 use self::revocations::NodeAccess;
 use self::rpc::Rpc;
 use self::safe_mode::SafeModeSwitch;
 pub use self::state_file::{StateFileError, Wrong, rewritten_state};
 use self::unreachable::end_unreachable;
-use self::web::Pages;
-use self::web::events::{Events, Happening};
 use corona_access::{Gate, GateError};
+use corona_cluster_pages::Pages;
+use corona_cluster_pages::events::Happening;
+use corona_cluster_pages::metrics::Metrics;
+use corona_cluster_pages::operations::Operations;
 use corona_config::{ClusterManagerSettings, ConfigErrors, HaAck, HostFiles, Interfaces, Loaded};
 use corona_engine::Input;
 use corona_model::settings::Hosts;
@@ -121,7 +119,7 @@ pub struct ClusterManager {
     web: TcpListener,
     web_address: SocketAddr,
     give_ups: mpsc::Receiver<GiveUp>,
-    pages: Pages,
+    pages: Pages<Parts>,
     /// Whether its state comes from the journal.
     is_resumed: bool,
     /// The contents of the host files.
@@ -242,7 +240,7 @@ impl ClusterManager {
             }
             None => (bind_web(settings).await?, bind_thrift(settings)?, None, None),
         };
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::<Metrics>::default();
         let limits = limits(settings);
         // Connections to sessions share the memory with those of peers.
         let connections = limits.max_connections.saturating_add(settings.engine.bounds.sessions);
@@ -306,7 +304,7 @@ impl ClusterManager {
             thrift,
             web,
             give_ups,
-            pages: Pages::new(parts.clone(), wire, &settings.web, &settings.http_address.host),
+            pages: Pages::new(Arc::new(parts.clone()), wire, parts.gate.clone(), settings),
             is_resumed,
             hosts: origin.hosts,
             parts,

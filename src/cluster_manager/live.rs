@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::log;
-use super::metrics::Metrics;
 use super::notifier::{JournalPosition, Notifier, Wake};
 use super::outlet::Outlet;
-use super::web::events::{Events, Happening};
+use super::pages::Events;
+use corona_cluster_pages::events::Happening;
+use corona_cluster_pages::metrics::Metrics;
 use corona_engine::{Notification, Record};
 use corona_model::types::{Address, Millis, ResourceType};
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::core::Core;
 use corona_api::cluster as api;
+use corona_cluster_pages::Restart;
 use corona_engine::Input;
 use corona_model::types::Millis;
 use corona_wire::calls::ClusterManagerCall as Call;
@@ -14,8 +15,6 @@ use corona_wire::calls::ClusterManagerReply as Answered;
 use corona_wire::generated as wire;
 use corona_wire::server::Answer;
 
-/// Versions that run side by side for longer than this are a note for the operator.
-const LONG_MIX_MS: i64 = 24 * 60 * 60 * 1000;
 /// Characters of a version, and of a reason against a restart, that are kept.
 const MOST_OF_NAME: usize = 64;
 const MOST_OF_REASON: usize = 300;
@@ -33,15 +32,6 @@ pub(crate) struct Program {
     pub(crate) started: Millis,
     /// Why it has not started again when it was asked to do so last.
     pub(crate) refused: Option<Arc<str>>,
-}
-
-/// How a node is to start again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Restart {
-    /// In its process, in which its tasks go on.
-    InPlace,
-    /// Its process ends, and its service manager starts another one.
-    Exit,
 }
 
 /// What a heartbeat says of its sender, taken from it before it is answered.
@@ -105,7 +95,7 @@ impl Program {
     }
 
     /// The same for the API.
-    pub(crate) fn to_api(&self) -> api::Program {
+    fn to_api(&self) -> api::Program {
         api::Program {
             version: self.version.to_string(),
             started_ms: self.started.0,
@@ -174,21 +164,6 @@ impl Programs {
         self.forget_left(core);
     }
 
-    /// What runs a node, if it has said so.
-    pub(crate) fn of_node(&self, name: &str) -> Option<Program> {
-        self.table().nodes.get(name).cloned().flatten()
-    }
-
-    /// Whether a node has sent a heartbeat to this process.
-    pub(crate) fn has_heard(&self, name: &str) -> bool {
-        self.table().nodes.contains_key(name)
-    }
-
-    /// What runs a session, if it has said so.
-    pub(crate) fn of_session(&self, handle: &str) -> Option<Program> {
-        self.table().sessions.get(handle).cloned()
-    }
-
     /// Each version, with what runs it. `instances` are those of the cluster manager.
     pub(crate) fn versions(&self, core: &Core, instances: &[(&str, Millis)]) -> api::Versions {
         let (nodes, sessions) = core.look(|engine, _| {
@@ -250,12 +225,20 @@ impl Programs {
     }
 }
 
-fn known(of: &HashMap<Arc<str>, Program>, is_known: impl Fn(&str) -> bool) -> Vec<Program> {
-    of.iter().filter(|(name, _)| is_known(name)).map(|(_, program)| program.clone()).collect()
+impl corona_cluster_pages::Programs for Programs {
+    fn of_node(&self, name: &str) -> Option<api::Program> {
+        self.table().nodes.get(name)?.as_ref().map(Program::to_api)
+    }
+
+    fn of_session(&self, handle: &str) -> Option<api::Program> {
+        self.table().sessions.get(handle).map(Program::to_api)
+    }
+
+    fn has_heard(&self, name: &str) -> bool {
+        self.table().nodes.contains_key(name)
+    }
 }
 
-/// How long versions have been mixed, if that is a note for the operator.
-pub(crate) fn long_mix_ms(versions: &api::Versions, now: Millis) -> Option<i64> {
-    let since = versions.mixed_since_ms.map(Millis)?;
-    Some(now.since(since)).filter(|mixed_ms| *mixed_ms > LONG_MIX_MS)
+fn known(of: &HashMap<Arc<str>, Program>, is_known: impl Fn(&str) -> bool) -> Vec<Program> {
+    of.iter().filter(|(name, _)| is_known(name)).map(|(_, program)| program.clone()).collect()
 }

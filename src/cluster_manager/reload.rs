@@ -10,28 +10,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::core::Core;
-use corona_config::{
-    FileStamp, InForce, Loaded, LoadedScheduling, Origin, Problem, SchedulingFiles,
-};
+use corona_cluster_pages::ConfigStatus;
+use corona_config::{FileStamp, Loaded, LoadedScheduling, Origin, Problem, SchedulingFiles};
 use corona_engine::Input;
 use corona_model::settings::Settings;
-
-/// The state of the configuration, for pages, metrics and tools.
-#[derive(Clone, Debug)]
-pub struct ConfigStatus {
-    /// Every key that was looked at, with its value and where it comes from.
-    pub in_force: Vec<InForce>,
-    /// Warnings about the configuration in force.
-    pub warnings: Vec<String>,
-    /// Why the scheduling files as they are now are not in force; empty when they are.
-    pub errors: Vec<String>,
-    /// When the configuration in force was read.
-    pub loaded_at: SystemTime,
-    /// How often changed files were taken over since the start.
-    pub reloads: u64,
-    /// How often changed files were refused since the start.
-    pub failures: u64,
-}
 
 /// Asks for the scheduling files to be read again at once. A copy asks the same.
 #[derive(Clone, Debug)]
@@ -176,8 +158,8 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::metrics::Metrics;
     use crate::testing::Effects;
+    use corona_cluster_pages::metrics::Metrics;
     use corona_engine::{Engine, Start};
     use corona_model::settings::SchedulingMode;
     use corona_model::types::Millis;
@@ -192,7 +174,7 @@ mod tests {
         let loaded = corona_config::load(Some(dir), &overrides).unwrap();
         let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
         let engine = Engine::new(loaded.settings.engine.clone(), start);
-        let (effects, metrics) = (Arc::new(Effects::default()), Arc::new(Metrics::new()));
+        let (effects, metrics) = (Arc::new(Effects::default()), Arc::<Metrics>::default());
         let core = Arc::new(Core::new(engine, Clock::new(), effects, metrics));
         Arc::new(Reloader::new(&loaded, core))
     }

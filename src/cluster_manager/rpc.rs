@@ -9,12 +9,12 @@ use super::Parts;
 use super::calls::{Calls, PendingReply};
 use super::given_sessions::GivenSessions;
 use super::large_calls::Entrance;
-use super::metrics::place_of_call;
-use super::operations::Operation;
 use super::programs::Sender;
 use super::racks::Racks;
 use super::revocations::NodeAccess;
 use super::translate;
+use corona_cluster_pages::metrics::place_of_call;
+use corona_cluster_pages::operations::Operation;
 use corona_process::panics::spawn_detached;
 use corona_wire::Exception;
 use corona_wire::calls::{

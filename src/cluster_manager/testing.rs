@@ -11,8 +11,8 @@ use super::names::{Names, Resolver};
 use super::notifier::{Reach, Wake};
 use super::outlet::Outlet;
 use corona_config::NameSettings;
-use corona_engine::{NodeView, Notification, Record, SlotCounts};
-use corona_model::types::{Address, ComputeSpecs, Millis, PerType};
+use corona_engine::{Notification, Record};
+use corona_model::types::{Address, Millis};
 use corona_net::memory::Memory;
 use corona_wire::calls::{SessionDriver, SessionDriverCall, SessionDriverReply};
 use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
@@ -92,29 +92,4 @@ impl Outlet for Effects {
     fn records(&self, _records: &[Record]) {}
 
     fn pass(&self, _records: &[Record], _took: Duration) {}
-}
-
-/// A node without slots and grants.
-pub(crate) fn node_view(name: &str) -> NodeView {
-    NodeView {
-        name: name.into(),
-        address: Address { host: name.into(), port: 1 },
-        rack: "/r".into(),
-        total: ComputeSpecs::default(),
-        free: ComputeSpecs::default(),
-        last_heartbeat: Millis(1_000),
-        late: false,
-        skipped: false,
-        slots: PerType::all(SlotCounts::default()),
-        apps: PerType::default(),
-        blacklisted: PerType::all(false),
-        allowed: true,
-        draining: false,
-        revoked: false,
-        has_reserve: true,
-        sessions: 0,
-        capacity: Default::default(),
-        held: Default::default(),
-        reserved_for: None,
-    }
 }

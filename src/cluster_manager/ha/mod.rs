@@ -7,7 +7,7 @@
 //! | [`copy_in`], [`copy_out`] | copies the leader's journal | sends it |
 //! | [`relay`] | passes connections of peers on | passes those on that still waited |
 //! | [`door`] | closes connections of instances | takes them |
-//! | [`pages`] | say where the leader is | those of the cluster manager |
+//! | [`status`] | says on pages where the leader is | |
 //! | [`role_events`] | | published |
 
 mod copy_in;
@@ -15,9 +15,9 @@ mod copy_out;
 mod door;
 pub(crate) mod instance_role;
 pub(crate) mod lease;
-pub(crate) mod pages;
 mod relay;
 pub(crate) mod role_events;
+mod status;
 mod zookeeper;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -35,8 +35,8 @@ use self::copy_in::{Copying, Held, copy_at_start};
 use self::copy_out::{COPY_TIME, PIECE_TIME, Source};
 use self::door::{Door, Leading};
 use self::instance_role::{InstanceRole, Leader, Phase};
-use self::pages::StandbyPages;
 use self::relay::{Relays, To};
+use self::status::StandbyView;
 use self::zookeeper::Election;
 use super::journal::opening::{Disk, Opened};
 use super::origin::absolute;
@@ -46,11 +46,11 @@ use super::{
 };
 use crate::names::Resolver;
 use corona_access::Gate;
+use corona_cluster_pages::StandbyPages;
 use corona_config::{GatewaySettings, HaAck, HaSettings, Interfaces, Loaded, ZooKeeperSettings};
 use corona_journal::Journal;
 use corona_model::types::Millis;
 use corona_net::CannotListen;
-use corona_net::connections::Connections;
 use corona_process::Boxed;
 use corona_standby::{Ack, FencedBecause, Input, Settings};
 use corona_wire::server::{ListenOn, listen};
@@ -266,9 +266,7 @@ impl Instance {
             counts: Arc::default(),
         };
         let fenced = fenced_until_connected(again.clone(), connected.clone(), &mut tasks);
-        let of = &loaded.settings.web;
-        let pages = StandbyPages {
-            gate,
+        let view = StandbyView {
             instance: instance_role.me.clone(),
             leader: leader_seen,
             is_led: led,
@@ -276,9 +274,8 @@ impl Instance {
             fenced,
             held: held.clone(),
             relayed: relays.counts.clone(),
-            networks: loaded.settings.access.web_networks.clone(),
-            connections: Connections::new(of.max_connections, of.max_connections_per_peer),
         };
+        let pages = StandbyPages::new(&loaded.settings, gate, move || view.status());
         let pages = tokio::spawn(Arc::new(pages).serve(again_of(&web)?, standby_ended.clone()));
         let relays = tokio::spawn(relays.accept(again_of(&thrift)?, standby_ended));
         let servers = &ha.zookeeper.servers;

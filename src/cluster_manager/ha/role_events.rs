@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::instance_role::{InstanceRole, Phase};
 use crate::core::Core;
-use crate::web::events::{Events, Happening};
+use crate::pages::Events;
+use corona_cluster_pages::events::Happening;
 
 /// Publishes that this instance leads, and which standbys may take over.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use crate::clock::Clock;
 use crate::commits::Commits;
 use crate::core::Core;
 use crate::live::Live;
-use crate::metrics::Metrics;
 use crate::notifier::{Notifier, Patience, Recorded};
+use crate::pages::Events;
 use crate::testing::reach;
-use crate::web::events::Events;
+use corona_cluster_pages::metrics::Metrics;
 use corona_config::{JournalSettings, JournalSync};
 use corona_engine::{
     Effect, Engine, Input, NodeUsageReport, Notification, Outcome, Start, testing,
@@ -58,7 +58,7 @@ impl TestJournal {
         let first = first_record(&engine, Outbox::default()).unwrap();
         let (opened, _) = start_new(disk, directory, &settings(), &first).unwrap();
         let acknowledged = Arc::new(Acknowledged::default());
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::<Metrics>::default();
         let patience = Patience {
             timeout: Duration::from_secs(1),
             poll_interval: Duration::from_secs(1),

@@ -19,15 +19,16 @@ use tokio::time::{sleep, timeout};
 use super::commits::Commits;
 use super::journal::appender::Acknowledged;
 use super::journal::outbox::Outbox;
-use super::metrics::Metrics;
-use super::metrics::exposition::QueueCounts;
 use super::names::{NameError, Names};
 use super::translate;
 use super::undelivered::Undelivered;
+use corona_cluster_pages::metrics::Metrics;
+use corona_cluster_pages::metrics::exposition::QueueCounts;
 use corona_engine::Notification;
 use corona_model::types::Address;
 use corona_net::memory::Memory;
 use corona_process::panics::caught;
+use corona_web::events::Commits as _;
 use corona_wire::calls::SessionDriver;
 use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
 
@@ -311,19 +312,14 @@ impl Notifier {
         }
     }
 
-    /// Calls that wait, of all sessions.
-    pub(super) fn pending_calls(&self) -> usize {
-        self.queues().values().map(|queue| queue.calls.len()).sum()
-    }
-
     /// How much waits, and how it is spread over sessions.
     pub(super) fn counts(&self) -> QueueCounts {
         let queues = self.queues();
-        let lengths = queues.values().map(|queue| queue.calls.len() as u64);
+        let lengths = queues.values().map(|queue| queue.calls.len());
         QueueCounts {
             calls: lengths.clone().sum(),
             queues: queues.len() as u64,
-            longest: lengths.max().unwrap_or(0),
+            longest: lengths.max().unwrap_or(0) as u64,
         }
     }
 

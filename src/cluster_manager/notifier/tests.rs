@@ -13,9 +13,10 @@ use crate::commits::Commits;
 use crate::core::Core;
 use crate::journal::opening::outbox_of;
 use crate::live::Live;
+use crate::pages::Events;
 use crate::testing::{driver, reach};
 use crate::unreachable::end_unreachable;
-use crate::web::events::Events;
+use corona_cluster_pages::metrics::Metrics;
 use corona_config::NameSettings;
 use corona_engine::{Input, Reply, testing};
 use corona_model::types::{ResourceType, SessionInfo, SessionStatus};
@@ -55,7 +56,7 @@ fn name_settings() -> NameSettings {
 
 fn core_with(patience: Patience, reach: Reach) -> (Arc<Core>, Arc<Notifier>) {
     let clock = Clock::new();
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::<Metrics>::default();
     let (notifier, give_ups) = Notifier::new(patience, metrics.clone(), reach, Recorded::nowhere());
     let engine = testing::engine(testing::settings());
     let events = Arc::new(Events::new(clock.now(), 1, Commits::everything()));
@@ -128,7 +129,7 @@ async fn a_session_that_is_never_reached_is_given_up() {
         let status = core.look(|engine, _| engine.retired_sessions().back().unwrap().status);
         assert_eq!(status, SessionStatus::TimedOut);
     }
-    assert_eq!(notifier.pending_calls(), 0);
+    assert_eq!(notifier.counts().calls, 0);
     until("nothing is left of them", || notifier.peers().is_empty()).await;
     assert_eq!(core.look(|engine, _| engine.slots(ResourceType::Map).used), 0);
 }
@@ -151,7 +152,7 @@ async fn a_session_is_given_up_when_the_talk_with_it_breaks_off() {
     let talk = async { panic!("out of luck") };
     tokio::join!(notifier.or_give_up(&handle, &own, talk), safe_mode);
     let status = core.look(|engine, _| engine.retired_sessions().back().unwrap().status);
-    assert_eq!((status, notifier.pending_calls()), (SessionStatus::TimedOut, 0));
+    assert_eq!((status, notifier.counts().calls), (SessionStatus::TimedOut, 0));
 }
 
 #[tokio::test]
@@ -253,7 +254,7 @@ async fn safe_mode_keeps_a_session_that_cannot_be_reached() {
     assert_eq!(core.apply(Input::SetSafeMode { on: true }), Ok(Reply::Done));
     // Far more than all attempts take.
     sleep(Duration::from_millis(300)).await;
-    assert_eq!(notifier.pending_calls(), 1);
+    assert_eq!(notifier.counts().calls, 1);
     assert_eq!(core.apply(Input::SetSafeMode { on: false }), Ok(Reply::Done));
     until("the session ends", || !is_running(&core, "2026.1")).await;
 }
