@@ -15,7 +15,7 @@ use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath, LocalFi
 use corona::hadoop::io::Reader;
 use corona::hadoop::io::formats::Writable;
 use corona::hadoop::writables::{FileSplit, JobId, SplitFile};
-use corona::job_tracker::service::JobTracker;
+use corona::job_tracker::JobTracker;
 use corona::mapreduce::native::{N_LINE_FORMAT, SEQUENCE_FORMATS};
 use corona::session_driver::{Endpoint, address_towards};
 use corona::task_tracker::job_files::Location;
