@@ -627,7 +627,7 @@ pub(crate) mod tests {
     }
 
     /// Set-up, the map, clean-up: each on the slot of the one before.
-    pub(in super::super) async fn all_succeed(job: &Job) {
+    pub(crate) async fn all_succeed(job: &Job) {
         for number in [2, 0, 1] {
             job.apply(report(number, TaskState::Succeeded)).await.unwrap();
         }
