@@ -56,7 +56,7 @@ pub use gate::{Gate, GateError, NO_TLS, Refused, is_tls, speaks_tls};
 pub use identity::{Identity, IdentityError};
 pub use plain::{PlainPeer, PlainPeers};
 pub use revoked::Revocations;
-pub use rights::Rights;
+pub use rights::{Change, Rights};
 pub use role::{Role, UnknownRole};
 pub use stream::{Peer, Stream, send};
 pub use string::{AccessString, CaHash, Secret, StringError};

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `/api/v1` | [`Index`] |
 //! | `/api/v1/status` | [`JobService`] |
+//! | `/api/v1/events` | a stream of [`Event`] |
 //! | `/api/v1/jobs` | [`Jobs`], pages by [`Paging`] with the job's id |
 //! | `/api/v1/jobs/{job}` | [`JobDetail`] |
 //! | `/api/v1/jobs/{job}/tasks` | [`Tasks`], pages by [`Paging`] with the task's id |

@@ -11,6 +11,7 @@
 //! * Names come from peers: any text is possible in them.
 
 pub mod cluster;
+pub mod events;
 pub mod finished;
 pub mod jobs;
 pub mod node;

@@ -23,14 +23,14 @@ const DAEMONS: [(&str, &[&str]); 4] = [
 ];
 
 /// The shapes that all daemons serve.
-const COMMON: &str = include_str!("lib.rs");
+const COMMON: [&str; 2] = [include_str!("lib.rs"), include_str!("events.rs")];
 
 const HEAD: &str = "# The JSON API
 
 Each daemon serves JSON below `/api/v1`. Every response with the status 200 has one of the shapes below, every response with a status of 400 or
 more is a [Failure](#failure). A cluster manager that does not lead answers all paths with 503 and a [StandbyStatus](#standbystatus), which is a
 failure that names the leader's pages. [command-line.md](command-line.md#json) has the rules on which programs may rely, and an overview of the
-cluster manager's shapes; [web.md](../operate/web.md#events) describes the events.
+cluster manager's shapes.
 
 *By type* is an object with the members `MAP`, `REDUCE` and `JOBTRACKER`, as far as the cluster has slots of the type; *by name* is an
 object with other members. A member with `?` is left out if it has no value; one *or null* is not. Ignore unknown members.
@@ -181,12 +181,13 @@ fn variants(body: &[&str], case: &str) -> Vec<Variant> {
         }
         let about = before.take();
         let name = line.trim().trim_end_matches(" {").trim_end_matches(',');
-        let members = match line.ends_with('{') {
-            true => {
+        let (name, members) = match name.split_once('(') {
+            Some((name, of)) => (name, vec![all_members(of.trim_end_matches(')'))]),
+            None if line.ends_with('{') => {
                 let body = lines.by_ref().take_while(|line| line.trim() != "},").copied();
-                members(&body.collect::<Vec<_>>())
+                (name, members(&body.collect::<Vec<_>>()))
             }
-            false => Vec::new(),
+            None => (name, Vec::new()),
         };
         // Stands for variants of later versions.
         if !about.attributes.contains("serde(other)") && !name.is_empty() {
@@ -195,6 +196,18 @@ fn variants(body: &[&str], case: &str) -> Vec<Variant> {
         }
     }
     variants
+}
+
+/// The members of another shape.
+fn all_members(of: &str) -> Member {
+    Member {
+        name: String::new(),
+        of: of.to_owned(),
+        is_optional: false,
+        is_nullable: false,
+        is_flat: true,
+        meaning: String::new(),
+    }
 }
 
 fn in_case(name: &str, case: &str) -> String {
@@ -228,7 +241,11 @@ fn words(of: &str, shapes: &HashMap<&str, &Shape>) -> String {
         return format!("by resource (`cpus`, `memory`, `disk`, `network`): {}", words(of, shapes));
     }
     match of {
-        "String" => "text".into(),
+        "String" | "Arc<str>" => "text".into(),
+        "SessionStatus" => {
+            "`FAILED`, `SUCCESSFUL`, `KILLED`, `TIMED_OUT`, `KILLED_ABORTED` or `FAILED_JOBTRACKER`"
+                .into()
+        }
         "bool" => "true or false".into(),
         "f32" | "f64" => "number".into(),
         "ResourceType" => "`MAP`, `REDUCE` or `JOBTRACKER`".into(),
@@ -246,7 +263,11 @@ fn write_members(out: &mut String, members: &[Member], shapes: &HashMap<&str, &S
         let or_null = if *is_nullable { " or null" } else { "" };
         let of = words(of, shapes) + or_null;
         let _ = match (is_flat, is_optional) {
-            (true, false) => writeln!(out, "| | {of} | all of its members: {meaning} |"),
+            (true, false) => writeln!(
+                out,
+                "| | {of} | {} |",
+                format!("all of its members: {meaning}").trim_end_matches(": ")
+            ),
             (true, true) => writeln!(out, "| | {of}? | all of its members: {meaning} |"),
             (false, false) => writeln!(out, "| `{name}` | {of} | {meaning} |"),
             (false, true) => writeln!(out, "| `{name}`? | {of} | {meaning} |"),
@@ -256,7 +277,7 @@ fn write_members(out: &mut String, members: &[Member], shapes: &HashMap<&str, &S
 
 /// The whole file.
 fn reference() -> String {
-    let common = shapes(COMMON);
+    let common: Vec<Shape> = COMMON.iter().flat_map(|source| shapes(source)).collect();
     let daemons = DAEMONS.map(|(name, sources)| {
         let of: Vec<Shape> = sources.iter().flat_map(|source| shapes(source)).collect();
         (name, sources[0], of)

@@ -1,5 +1,7 @@
 //! The streams of events at `/api/v1/events`, put together from the pieces of a response.
 
+use serde_json::{Map, Value};
+
 /// The maximum size of an incomplete event, in bytes. No daemon sends a larger one.
 const LONGEST: usize = 1 << 20;
 
@@ -12,6 +14,15 @@ pub struct StreamedEvent {
     pub name: String,
     /// Its members as JSON.
     pub data: String,
+}
+
+impl StreamedEvent {
+    /// All its members, and its name as `event`. `None` for other data than a JSON object.
+    pub fn members(&self) -> Option<Map<String, Value>> {
+        let mut members: Map<String, Value> = serde_json::from_str(&self.data).ok()?;
+        members.insert("event".into(), self.name.as_str().into());
+        Some(members)
+    }
 }
 
 /// Parses server-sent events.

@@ -90,7 +90,6 @@ pub use self::state_file::{StateFileError, Wrong, rewritten_state};
 use self::unreachable::end_unreachable;
 use corona_access::{Gate, GateError};
 use corona_cluster_pages::Pages;
-use corona_cluster_pages::events::Happening;
 use corona_cluster_pages::metrics::Metrics;
 use corona_cluster_pages::operations::Operations;
 use corona_config::{ClusterManagerSettings, ConfigErrors, HaAck, HostFiles, Interfaces, Loaded};
@@ -346,8 +345,7 @@ impl ClusterManager {
         let _awake = journal.is_some().then(keep_awake);
         let mut tasks = ServiceTasks::default();
         let (audited, published) = (gate.clone(), events.clone());
-        let publishing =
-            async move { published.publish_actions(Happening::PrivilegedAction).await };
+        let publishing = async move { published.publish_actions().await };
         tasks.spawn("the events of privileged actions", until(stop.clone(), publishing));
         tasks.spawn("the audit of this machine", until(stop.clone(), note_acts_here(audited)));
         tasks.spawn("the renewal of the certificate", gate.clone().maintain(stop.clone()));

@@ -9,7 +9,7 @@ use super::log;
 use super::notifier::{JournalPosition, Notifier, Wake};
 use super::outlet::Outlet;
 use super::pages::Events;
-use corona_cluster_pages::events::Happening;
+use corona_cluster_pages::events::event_of;
 use corona_cluster_pages::metrics::Metrics;
 use corona_engine::{Notification, Record};
 use corona_model::types::{Address, Millis, ResourceType};
@@ -54,8 +54,8 @@ impl Live {
         record: &Record,
         arrivals: &Arrivals,
     ) {
-        if let Some(happening) = Happening::of(record) {
-            self.events.add(now, happening, committed);
+        if let Some(event) = event_of(record) {
+            self.events.add(now, event, committed);
             self.metrics.events.add(1);
         }
         if let Record::Assigned { kind, asked, .. } = record {

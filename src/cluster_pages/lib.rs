@@ -29,7 +29,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use self::events::Events;
 use self::metrics::Metrics;
 use self::metrics::exposition::QueueCounts;
 use self::operations::Operations;
@@ -42,7 +41,7 @@ use corona_api::cluster::{
 use corona_config::InForce;
 use corona_engine::{Engine, Input, Refusal, Reply};
 use corona_model::types::Millis;
-use corona_web::events::Commits;
+use corona_web::events::{Commits, Events};
 
 /// The cluster manager as its pages know it.
 pub trait Manager: Debug + Send + Sync + 'static {

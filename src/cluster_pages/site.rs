@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::interval;
 
-use crate::events::Wanted;
 use crate::exchange::{self, Answer, Parameters};
 use crate::filter::Filter;
 use crate::gather::{Gather, Overview, Pools, count_nodes};
@@ -39,7 +38,7 @@ use corona_net::Counters;
 use corona_process::machine_name_or_localhost;
 use corona_process::panics::restart_on_panic;
 use corona_web::attempts::{Attempts, Failed};
-use corona_web::events::Stream;
+use corona_web::events::{Stream, Wanted};
 use corona_web::frame::{Frame, Updates};
 use corona_web::hosts::Hosts;
 use corona_web::making::{REFRESH_MS, compress, make_answer, refresh_ms};
@@ -233,7 +232,7 @@ impl<M: Manager> Pages<M> {
         }
         if let ["api", "v1", "events"] = segments[..] {
             let last = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
-            let wanted = Wanted { subject: None, reader: Some(caller) };
+            let wanted = Wanted { job: None, reader: Some(caller) };
             return self.manager.events().answer(last, &parameters, wanted, stop);
         }
         match segments[..] {

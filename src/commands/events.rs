@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
+use corona::api::events::{AttemptEnded, Dated, Event, Subjects, TaskEnded};
 use corona::api::stream::{EventReader, StreamedEvent};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
@@ -152,15 +153,9 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn wants(&self, name: &str, data: &Map<String, Value>) -> bool {
-        let text = |member| data.get(member).and_then(Value::as_str).unwrap_or_default();
-        let is_about = |wanted: &String| {
-            let pool = format!("{}.{}", text("group"), text("pool"));
-            let names = ["session", "node", "job", "task", "attempt"].map(text);
-            names.contains(&wanted.as_str()) || pool == *wanted
-        };
+    fn wants(&self, name: &str, subjects: impl FnOnce() -> Subjects) -> bool {
         (self.events.is_empty() || self.events.iter().any(|event| event == name))
-            && self.about.as_ref().is_none_or(is_about)
+            && self.about.as_ref().is_none_or(|wanted| subjects().include(wanted))
     }
 }
 
@@ -177,17 +172,19 @@ struct Printer<'a, 'b> {
 
 impl Printer<'_, '_> {
     fn take(&mut self, event: StreamedEvent) -> anyhow::Result<()> {
+        // An event without JSON is of no version that this one knows.
+        let members = event.members();
         if event.id.is_some() {
             self.last_id = event.id;
         }
-        // An event without JSON is of no version that this one knows.
-        let Ok(Value::Object(data)) = serde_json::from_str(&event.data) else { return Ok(()) };
-        if event.name != "missed" && !self.wanted.wants(&event.name, &data) {
+        let Some(members) = members else { return Ok(()) };
+        let subjects = || Subjects::of(&members);
+        if event.name != "missed" && !self.wanted.wants(&event.name, subjects) {
             return Ok(());
         }
         let line = match self.form {
-            TextForm::Text => text(&event.name, &data),
-            TextForm::Json => json(&event.name, data)?,
+            TextForm::Text => text(&event.name, members),
+            TextForm::Json => harmless_json(&serde_json::to_string(&members)?).into_owned() + "\n",
         };
         match &mut self.past {
             None => Ok(self.console.print(&line)?),
@@ -207,114 +204,100 @@ impl Printer<'_, '_> {
     }
 }
 
-fn json(name: &str, data: Map<String, Value>) -> anyhow::Result<String> {
-    let mut object = Map::new();
-    object.insert("event".into(), name.into());
-    object.extend(data);
-    Ok(harmless_json(&serde_json::to_string(&object)?).into_owned() + "\n")
+/// A line such as `2026-11-21 00:05:39  node tt-1 joined`.
+fn text(name: &str, members: Map<String, Value>) -> String {
+    let time = members.get("time_ms").and_then(Value::as_i64);
+    let time = time.map_or_else(|| " ".repeat(19), |time| Date(time).to_string());
+    let known = Dated::of(members.clone()).and_then(|dated| sentence(&dated.event));
+    let what = known.unwrap_or_else(|| other(name, &members));
+    format!("{time}  {}\n", printable(what.trim_end()))
 }
 
-/// A line such as `2026-11-21 00:05:39  node tt-1 joined`.
-fn text(name: &str, data: &Map<String, Value>) -> String {
-    let member = |member: &str| match data.get(member) {
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
-        None => "?".to_owned(),
-    };
-    let is = |flag: &str| data.get(flag).and_then(Value::as_bool).unwrap_or_default();
-    let pool = || format!("{}.{}", member("group"), member("pool"));
-    let what = match name {
-        "session_started" => {
-            format!("session {} started in {}: {}", member("session"), pool(), member("name"))
+/// `None` for events without a sentence.
+fn sentence(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::SessionStarted { session, name, group, pool } => {
+            format!("session {session} started in {group}.{pool}: {name}")
         }
-        "session_granted" => {
+        Event::SessionGranted { session, kind, count } => {
+            format!("session {session} was granted {count} {kind}")
+        }
+        Event::SessionRevoked { session, kind, count } => {
+            format!("session {session} lost {count} {kind}")
+        }
+        Event::SessionEnded { session, status } => {
+            format!("session {session} ended {}", status.name())
+        }
+        Event::NodeAdded { node } => format!("node {node} joined"),
+        Event::NodeLost { node, expired: true } => format!("node {node} expired"),
+        Event::NodeLost { node, .. } => format!("node {node} left to restart"),
+        Event::NodeBlacklisted { node, kind } => format!("node {node} was blacklisted for {kind}"),
+        Event::NodeDraining { node, on: true } => {
+            format!("node {node} drains: it is granted nothing")
+        }
+        Event::NodeDraining { node, .. } => format!("node {node} does not drain any more"),
+        Event::NodeRevoked { node, access, on: true } => {
+            format!("node {node} is granted nothing: its access {access} was revoked")
+        }
+        Event::NodeRevoked { node, .. } => format!("node {node} has access again"),
+        Event::PoolStarving { group, pool, kind, cause, granted } => {
             format!(
-                "session {} was granted {} {}",
-                member("session"),
-                member("count"),
-                member("type")
+                "pool {group}.{pool} is starved of {kind} below its {cause}, it holds {granted}"
             )
         }
-        "session_revoked" => {
-            format!("session {} lost {} {}", member("session"), member("count"), member("type"))
+        Event::SafeMode { on } => {
+            format!("safe mode was turned {}", if *on { "ON" } else { "off" })
         }
-        "session_ended" => format!("session {} ended {}", member("session"), member("status")),
-        "node_added" => format!("node {} joined", member("node")),
-        "node_lost" if is("expired") => format!("node {} expired", member("node")),
-        "node_lost" => format!("node {} left to restart", member("node")),
-        "node_blacklisted" => {
-            format!("node {} was blacklisted for {}", member("node"), member("type"))
-        }
-        "node_draining" if is("on") => {
-            format!("node {} drains: it is granted nothing", member("node"))
-        }
-        "node_draining" => format!("node {} does not drain any more", member("node")),
-        "node_revoked" if is("on") => format!(
-            "node {} is granted nothing: its access {} was revoked",
-            member("node"),
-            member("access")
-        ),
-        "node_revoked" => format!("node {} has access again", member("node")),
-        "pool_starving" => format!(
-            "pool {} is starved of {} below its {}, it holds {}",
-            pool(),
-            member("type"),
-            member("cause"),
-            member("granted")
-        ),
-        "safe_mode" => format!("safe mode was turned {}", if is("on") { "ON" } else { "off" }),
-        "privileged_action" => {
-            let who = match (data.get("role"), data.get("access")) {
-                (Some(Value::String(role)), Some(Value::String(access))) => {
-                    format!("{role} {} (access {access})", member("name"))
-                }
-                _ => member("name"),
+        Event::PrivilegedAction { role, name, access, from, action, outcome, .. } => {
+            let who = match (role, access) {
+                (Some(role), Some(access)) => format!("{role} {name} (access {access})"),
+                _ => name.clone(),
             };
-            format!("{who} from {}: {}: {}", member("from"), member("action"), member("outcome"))
+            format!("{who} from {from}: {action}: {outcome}")
         }
-        "configuration_reloaded" => "changed configuration files are in force".to_owned(),
-        "leader_elected" => {
-            format!("instance {} leads, with epoch {}", member("instance"), member("epoch"))
+        Event::ConfigurationReloaded => "changed configuration files are in force".to_owned(),
+        Event::LeaderElected { instance, epoch } => {
+            format!("instance {instance} leads, with epoch {epoch}")
         }
-        "stepping_down" => format!("instance {} was asked to step down", member("instance")),
-        "standby_ready" => format!("standby {} may take over", member("instance")),
-        "standby_lost" => format!("standby {} may not take over any more", member("instance")),
-        "job_submitted" => {
-            format!("{} was submitted by {}: {}", member("job"), member("user"), member("name"))
+        Event::SteppingDown { instance } => format!("instance {instance} was asked to step down"),
+        Event::StandbyReady { instance } => format!("standby {instance} may take over"),
+        Event::StandbyLost { instance } => format!("standby {instance} may not take over any more"),
+        Event::JobSubmitted { job, name, user } => format!("{job} was submitted by {user}: {name}"),
+        Event::JobLaunched { job, maps, reduces } => {
+            format!("{job} has {maps} maps and {reduces} reduces")
         }
-        "job_launched" => format!(
-            "{} has {} maps and {} reduces",
-            member("job"),
-            member("maps"),
-            member("reduces")
-        ),
-        "job_running" => format!("{} runs", member("job")),
-        "job_ended" => format!("{} ended {}", member("job"), member("state")),
-        "attempt_launched" => format!("{} was launched on {}", member("attempt"), member("node")),
-        "attempt_succeeded" => format!("{} succeeded on {}", member("attempt"), member("node")),
-        "attempt_failed" | "attempt_killed" => {
-            let how = if name == "attempt_failed" { "failed" } else { "was killed" };
-            format!("{} {how} on {}: {}", member("attempt"), member("node"), member("reason"))
+        Event::JobRunning { job } => format!("{job} runs"),
+        Event::JobEnded { job, state } => format!("{job} ended {state}"),
+        Event::AttemptLaunched { attempt, node, .. } => format!("{attempt} was launched on {node}"),
+        Event::AttemptSucceeded(AttemptEnded { attempt, node, .. }) => {
+            format!("{attempt} succeeded on {node}")
         }
-        "task_succeeded" => format!("{} succeeded", member("task")),
-        "task_failed" => format!("{} failed: {}", member("task"), member("reason")),
-        "missed" if data.contains_key("count") => {
-            format!("{} events were missed", member("count"))
+        Event::AttemptFailed(AttemptEnded { attempt, node, reason, .. }) => {
+            format!("{attempt} failed on {node}: {}", reason.as_deref()?)
         }
-        "missed" => "the program was restarted; events were missed".to_owned(),
-        // Of a later version.
-        other => {
-            let members = data.iter().filter(|(member, _)| *member != "time_ms");
-            let members: Vec<String> =
-                members.map(|(name, _)| format!("{name}={}", member(name))).collect();
-            format!("{other} {}", members.join(" "))
+        Event::AttemptKilled(AttemptEnded { attempt, node, reason, .. }) => {
+            format!("{attempt} was killed on {node}: {}", reason.as_deref()?)
         }
-    };
-    let time = match data.get("time_ms").and_then(Value::as_i64) {
-        Some(time) => Date(time).to_string(),
-        None => " ".repeat(19),
-    };
-    format!("{time}  {}\n", printable(what.trim_end()))
+        Event::TaskSucceeded(TaskEnded { task, .. }) => format!("{task} succeeded"),
+        Event::TaskFailed(TaskEnded { task, reason, .. }) => {
+            format!("{task} failed: {}", reason.as_deref()?)
+        }
+        Event::Missed { count: Some(count) } => format!("{count} events were missed"),
+        Event::Missed { count: None } => "the program was restarted; events were missed".to_owned(),
+        Event::NodeLate { .. } | Event::NodeOnTime { .. } | Event::BlacklistCleared { .. } => {
+            return None;
+        }
+    })
+}
+
+/// An event of a later version, with its members as they are.
+fn other(name: &str, members: &Map<String, Value>) -> String {
+    let members = members.iter().filter(|(member, _)| !matches!(&***member, "event" | "time_ms"));
+    let members = members.map(|(member, value)| match value {
+        Value::String(text) => format!("{member}={text}"),
+        other => format!("{member}={other}"),
+    });
+    format!("{name} {}", members.collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -325,6 +308,10 @@ mod tests {
 
     fn event(id: &str, name: &str, data: &str) -> StreamedEvent {
         StreamedEvent { id: Some(id.into()), name: name.into(), data: data.into() }
+    }
+
+    fn members(name: &str, data: &Value) -> Map<String, Value> {
+        event("1", name, &data.to_string()).members().unwrap()
     }
 
     #[test]
@@ -355,15 +342,20 @@ mod tests {
             ),
             (
                 "attempt_failed",
-                json!({"attempt": "attempt_1", "node": "n1", "reason": "no\nluck"}),
+                json!({"job": "job_1", "attempt": "attempt_1", "purpose": "MAP", "node": "n1", "reason": "no\nluck"}),
                 "attempt_1 failed on n1: no\\nluck",
             ),
             (
                 "attempt_killed",
-                json!({"attempt": "attempt_1", "node": "n1", "reason": "too slow"}),
+                json!({"job": "job_1", "attempt": "attempt_1", "purpose": "MAP", "node": "n1", "reason": "too slow"}),
                 "attempt_1 was killed on n1: too slow",
             ),
-            ("task_succeeded", json!({"task": "task_1", "reason": null}), "task_1 succeeded"),
+            (
+                "task_succeeded",
+                json!({"job": "job_1", "task": "task_1", "purpose": "MAP", "reason": null}),
+                "task_1 succeeded",
+            ),
+            ("node_late", json!({"node": "n", "silent_ms": 9}), "node_late node=n silent_ms=9"),
             (
                 "session_granted",
                 json!({"session": "1.1", "type": "MAP", "count": 3}),
@@ -443,8 +435,7 @@ mod tests {
             ("moon", json!({"phase": "full", "day": 3, "time_ms": 0}), "moon day=3 phase=full"),
         ];
         for (name, data, expected) in cases {
-            let Value::Object(data) = data else { panic!("{name}") };
-            let line = text(name, &data);
+            let line = text(name, members(name, &data));
             let (_, shown) = line.split_at(21);
             assert_eq!(shown, format!("{expected}\n"), "{name}");
         }
@@ -452,12 +443,9 @@ mod tests {
 
     #[test]
     fn filters_pick_events() {
-        let data = |value: Value| match value {
-            Value::Object(data) => data,
-            other => panic!("{other}"),
-        };
-        let session = data(json!({"session": "1.1", "group": "g", "pool": "p"}));
-        let node = data(json!({"node": "n", "job": "j"}));
+        let session =
+            || Subjects::of(&members("", &json!({"session": "1.1", "group": "g", "pool": "p"})));
+        let node = || Subjects::of(&members("", &json!({"node": "n", "job": "j"})));
         let wanted = |events: &[&str], about: Option<&str>| Wanted {
             events: events.iter().map(|event| (*event).to_owned()).collect(),
             about: about.map(str::to_owned),
@@ -472,8 +460,8 @@ mod tests {
             (wanted(&[], Some("j")), false, true),
             (wanted(&["node_lost"], Some("1.1")), false, false),
         ] {
-            assert_eq!(wanted.wants("session_started", &session), of_session);
-            assert_eq!(wanted.wants("node_lost", &node), of_node);
+            assert_eq!(wanted.wants("session_started", session), of_session);
+            assert_eq!(wanted.wants("node_lost", node), of_node);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use corona_model::types::ResourceType;
 use serde::Serialize;
 
 /// Slots, or tasks, by type.
@@ -111,7 +112,7 @@ pub enum News {
         node: Arc<str>,
         /// The type.
         #[serde(rename = "type")]
-        kind: String,
+        kind: ResourceType,
     },
     /// The cluster manager found that a pool has lacked its minimum or its share for too long.
     PoolStarving {
@@ -119,7 +120,7 @@ pub enum News {
         pool: String,
         /// The type.
         #[serde(rename = "type")]
-        kind: String,
+        kind: ResourceType,
         /// `minimum` or `share`.
         cause: String,
         /// Slots that the pool holds.
@@ -133,7 +134,7 @@ pub enum News {
         name: Option<Arc<str>>,
         /// The type.
         #[serde(rename = "type")]
-        kind: String,
+        kind: ResourceType,
         /// How many.
         count: u64,
         /// The pools that lacked slots, as `group.pool`.

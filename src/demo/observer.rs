@@ -4,19 +4,20 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use corona_api::events::{Dated, Event};
+use corona_api::stream::EventReader;
+use corona_model::types::ResourceType;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::news::News;
 use super::stage::Stage;
-use corona_api::stream::EventReader;
 
 /// Before the stream is opened again after a failure.
 const PAUSE_SECONDS: f64 = 1.0;
@@ -51,9 +52,13 @@ async fn listen(
             (EventReader::default(), Observer { stage, starving: vec![] });
         while let Some(frame) = body.frame().await {
             if let Ok(data) = frame?.into_data() {
-                let events = reader.push(&data).into_iter();
-                let news = events.filter_map(|event| observer.news(&event.name, &event.data));
-                news.for_each(|news| stage.tell(news));
+                for received in reader.push(&data) {
+                    if let Some(news) =
+                        received.members().and_then(|members| observer.news(Dated::of(members)?))
+                    {
+                        stage.tell(news);
+                    }
+                }
             }
         }
         Ok(())
@@ -77,43 +82,35 @@ struct Observer<'a> {
     stage: &'a Stage,
     /// Pools that were starving, with the type of the slots and the time of the event: preemption
     /// for them has the same time.
-    starving: Vec<(i64, String, String)>,
+    starving: Vec<(i64, ResourceType, String)>,
 }
 
 impl Observer<'_> {
     /// `None` for events that are not part of the story.
-    fn news(&mut self, event: &str, data: &str) -> Option<News> {
-        let data: Value = serde_json::from_str(data).ok()?;
-        let text = |key: &str| data.get(key).and_then(Value::as_str);
-        let node = || text("node").map(Arc::from);
-        let kind = || text("type").map(str::to_owned);
-        let at = data.get("time_ms").and_then(Value::as_i64)?;
+    fn news(&mut self, Dated { time_ms, event }: Dated) -> Option<News> {
+        let at = time_ms?;
         self.starving.retain(|(time, ..)| *time == at);
         Some(match event {
-            "node_added" => News::NodeJoined { node: node()? },
-            "node_late" => News::NodeLate { node: node()? },
-            "node_lost" => {
-                News::NodeLost { node: node()?, expired: data.get("expired")?.as_bool()? }
+            Event::NodeAdded { node } => News::NodeJoined { node },
+            Event::NodeLate { node, .. } => News::NodeLate { node },
+            Event::NodeLost { node, expired } => News::NodeLost { node, expired },
+            Event::NodeBlacklisted { node, kind } => News::NodeBlacklisted { node, kind },
+            Event::PoolStarving { group, pool, kind, cause, granted } => {
+                let pool = format!("{group}.{pool}");
+                self.starving.push((at, kind, pool.clone()));
+                News::PoolStarving { pool, kind, cause, granted }
             }
-            "node_blacklisted" => News::NodeBlacklisted { node: node()?, kind: kind()? },
-            "pool_starving" => {
-                let (pool, kind) = (format!("{}.{}", text("group")?, text("pool")?), kind()?);
-                self.starving.push((at, kind.clone(), pool.clone()));
-                let cause = text("cause")?.to_owned();
-                News::PoolStarving { pool, kind, cause, granted: data.get("granted")?.as_i64()? }
-            }
-            "session_revoked" => {
-                let (session, kind) = (text("session")?, kind()?);
+            Event::SessionRevoked { session, kind, count } => {
                 let same_kind = self.starving.iter().filter(|(_, of, _)| *of == kind);
                 News::SlotsPreempted {
-                    name: self.stage.job_of(session),
-                    session: session.into(),
+                    name: self.stage.job_of(&session),
+                    session,
                     pools: same_kind.map(|(.., pool)| pool.clone()).collect(),
                     kind,
-                    count: data.get("count")?.as_u64()?,
+                    count,
                 }
             }
-            "configuration_reloaded" => News::ConfigurationReloaded,
+            Event::ConfigurationReloaded => News::ConfigurationReloaded,
             _ => return None,
         })
     }

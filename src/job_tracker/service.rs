@@ -342,7 +342,7 @@ impl JobTracker {
             let events = self.shared.shown.events.clone();
             loops.spawn("the events of privileged actions", move || {
                 let events = events.clone();
-                async move { events.publish_actions(crate::pages::events::Happening::action).await }
+                async move { events.publish_actions().await }
             });
             let (gate, stopped) = (self.gate.clone(), stop.clone());
             loops.spawn("the renewal of certificates", move || {

@@ -3,7 +3,7 @@
 //! The last events are kept in a ring. Each stream has a position in it and continues at its own
 //! pace; a stream that is too slow for the ring, or is not read, is ended. Nothing here waits for a
 //! reader, and publishing only adds an entry to the ring. An event leaves when the record of the journal
-//! that it follows from is committed. `docs/operate/web.md` lists the events.
+//! that it follows from is committed.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,20 +14,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use corona_access::{Action, Done, Following, Peer, Rights};
+use corona_access::{Change, Done, Following, Peer, Rights};
+use corona_api::events::Event;
 use http_body_util::Either;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame};
 use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
-use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 use crate::exchange::{self, Answer, Parameters};
 use corona_model::types::Millis;
 
-/// The name of the event that somebody has changed the cluster or a job, in the streams of all services.
-pub const PRIVILEGED_ACTION: &str = "privileged_action";
 /// Events that are kept for streams that reconnect.
 const KEPT: usize = 4096;
 /// Of those that people want to read later, so many are kept.
@@ -44,25 +42,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The start of a stream: how long a browser waits before it reconnects.
 const GREETING: &str = "retry: 3000\n\n";
-
-/// What a service publishes. Its fields are those of the event.
-pub trait Happening: Serialize + Debug + Send + Sync + 'static {
-    /// The event's name in the stream.
-    fn name(&self) -> &'static str;
-
-    /// Whether a person may want to read about it later.
-    fn is_notable(&self) -> bool;
-
-    /// Whether it belongs in a stream about one thing, such as a job.
-    fn concerns(&self, _subject: &str) -> bool {
-        true
-    }
-
-    /// Who may read it.
-    fn rights(&self) -> Rights {
-        Rights::MEMBERS
-    }
-}
 
 /// How far the journal is committed, for events that must not leave before.
 pub trait Commits: Debug + Send + Sync + 'static {
@@ -86,32 +65,42 @@ impl Commits for Committed {
 }
 
 /// An event with its number and time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Event<H> {
-    #[serde(skip)]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Published {
     number: u64,
     /// The record of the journal that must be committed before the event leaves.
-    #[serde(skip)]
     record: u64,
     /// When it happened.
-    #[serde(rename = "time_ms")]
     pub at: Millis,
     /// The event.
-    #[serde(flatten)]
-    pub happening: H,
+    pub event: Event,
 }
 
-impl<H> Event<H> {
+impl Published {
     /// Its number: one more than that of the event before.
     pub fn number(&self) -> u64 {
         self.number
     }
 }
 
+/// Whether a person who sees the pages may want to read about it later; pages list jobs and tasks themselves.
+fn is_notable(event: &Event) -> bool {
+    event.job().is_none()
+        && !matches!(event, Event::SessionGranted { .. } | Event::PrivilegedAction { .. })
+}
+
+/// Who may read it.
+fn rights(event: &Event) -> Rights {
+    match event {
+        Event::PrivilegedAction { .. } => Rights::ADMIN,
+        _ => Rights::MEMBERS,
+    }
+}
+
 /// All events, and the channel to their subscribers.
 #[derive(Debug)]
-pub struct Events<H, C> {
-    log: Mutex<Log<H>>,
+pub struct Events<C> {
+    log: Mutex<Log>,
     /// The number of the last event.
     newest: watch::Sender<u64>,
     commits: C,
@@ -122,17 +111,17 @@ pub struct Events<H, C> {
 }
 
 #[derive(Debug)]
-struct Log<H> {
+struct Log {
     /// Events with consecutive numbers.
-    ring: VecDeque<Arc<Event<H>>>,
-    notable: VecDeque<Arc<Event<H>>>,
+    ring: VecDeque<Arc<Published>>,
+    notable: VecDeque<Arc<Published>>,
     last: u64,
 }
 
-impl<H: Happening, C: Commits> Events<H, C> {
+impl<C: Commits> Events<C> {
     /// `now` distinguishes this process from others; at most `most` streams are open at the same
     /// time.
-    pub fn new(now: Millis, most: usize, commits: C) -> Events<H, C> {
+    pub fn new(now: Millis, most: usize, commits: C) -> Events<C> {
         let log = Log { ring: VecDeque::new(), notable: VecDeque::new(), last: 0 };
         Events {
             log: Mutex::new(log),
@@ -145,33 +134,45 @@ impl<H: Happening, C: Commits> Events<H, C> {
     }
 
     /// Publishes to all streams once the record `committed` of the journal is.
-    pub fn add(&self, at: Millis, happening: H, committed: u64) {
+    pub fn add(&self, at: Millis, event: Event, committed: u64) {
         let mut log = self.log();
         log.last += 1;
         let number = log.last;
-        let event = Arc::new(Event { number, record: committed, at, happening });
-        if event.happening.is_notable() {
-            push(&mut log.notable, event.clone(), NOTABLE);
+        let published = Arc::new(Published { number, record: committed, at, event });
+        if is_notable(&published.event) {
+            push(&mut log.notable, published.clone(), NOTABLE);
         }
-        push(&mut log.ring, event, KEPT);
+        push(&mut log.ring, published, KEPT);
         drop(log);
         self.newest.send_replace(number);
     }
 
     /// Publishes what is done to the cluster or to jobs at this daemon, forever. No journal has anything of it.
-    pub async fn publish_actions(&self, happening: impl Fn(Arc<Action>) -> H) {
+    pub async fn publish_actions(&self) {
         let mut actions = Following::new();
         loop {
             for Done { time_ms, action } in actions.next().await {
-                self.add(Millis(time_ms), happening(action), 0);
+                let event = Event::PrivilegedAction {
+                    changes: match action.changes {
+                        Change::Cluster => "cluster".to_owned(),
+                        Change::Jobs => "jobs".to_owned(),
+                    },
+                    role: action.role.map(|role| role.to_string()),
+                    name: action.name.clone(),
+                    access: action.access.map(|access| access.to_string()),
+                    from: action.from.clone(),
+                    action: action.action.clone(),
+                    outcome: action.outcome.clone(),
+                };
+                self.add(Millis(time_ms), event, 0);
             }
         }
     }
 
     /// The last events that people may want to read of, the latest first.
-    pub fn notable(&self) -> Vec<Arc<Event<H>>> {
+    pub fn notable(&self) -> Vec<Arc<Published>> {
         let log = self.log();
-        let committed = |event: &&Arc<Event<H>>| self.commits.has(event.record);
+        let committed = |event: &&Arc<Published>| self.commits.has(event.record);
         log.notable.iter().rev().filter(committed).cloned().collect()
     }
 
@@ -259,7 +260,7 @@ impl<H: Happening, C: Commits> Events<H, C> {
     }
 
     /// The events behind number `seen`, not too many at once, and how many before them are lost.
-    fn behind(&self, seen: u64) -> (u64, Vec<Arc<Event<H>>>) {
+    fn behind(&self, seen: u64) -> (u64, Vec<Arc<Published>>) {
         let log = self.log();
         let first = log.ring.front().map_or(log.last + 1, |event| event.number);
         let lost = first.saturating_sub(seen + 1);
@@ -267,19 +268,19 @@ impl<H: Happening, C: Commits> Events<H, C> {
         (lost, log.ring.iter().skip(skip).take(IN_ONE_PIECE).cloned().collect())
     }
 
-    fn write(&self, out: &mut String, event: &Event<H>) {
-        let name = event.happening.name();
-        // Numbers and strings always become JSON, and writing to a string does not fail.
-        let data = serde_json::to_string(event).unwrap_or_default();
-        let _ = write!(out, "id: {}-{}\nevent: {name}\ndata: {data}\n\n", self.epoch, event.number);
+    fn write(&self, out: &mut String, published: &Published) {
+        let Published { number, at, event, .. } = published;
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "id: {}-{number}", self.epoch);
+        event.write(out, Some(at.0));
     }
 
-    fn log(&self) -> MutexGuard<'_, Log<H>> {
+    fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn push<H>(ring: &mut VecDeque<Arc<Event<H>>>, event: Arc<Event<H>>, most: usize) {
+fn push(ring: &mut VecDeque<Arc<Published>>, event: Arc<Published>, most: usize) {
     if ring.len() >= most {
         ring.pop_front();
     }
@@ -289,16 +290,16 @@ fn push<H>(ring: &mut VecDeque<Arc<Event<H>>>, event: Arc<Event<H>>, most: usize
 /// Which events a stream has.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Those about one thing, such as a job; none for all.
-    pub subject: Option<Box<str>>,
+    /// Those about one job; none for all.
+    pub job: Option<Box<str>>,
     /// Those that this peer may read; none where everybody may.
     pub reader: Option<Peer>,
 }
 
 impl Wanted {
-    fn has(&self, happening: &impl Happening) -> bool {
-        let may_read = |reader: &Peer| reader.objection(|| happening.rights()).is_none();
-        self.subject.as_deref().is_none_or(|subject| happening.concerns(subject))
+    fn has(&self, event: &Event) -> bool {
+        let may_read = |reader: &Peer| reader.objection(|| rights(event)).is_none();
+        self.job.as_deref().is_none_or(|job| event.job() == Some(job))
             && self.reader.as_ref().is_none_or(may_read)
     }
 }
@@ -324,8 +325,8 @@ pub enum End {
 }
 
 /// Fills one stream.
-struct Writer<H, C> {
-    events: Arc<Events<H, C>>,
+struct Writer<C> {
+    events: Arc<Events<C>>,
     newest: watch::Receiver<u64>,
     pieces: mpsc::Sender<Bytes>,
     end: End,
@@ -334,19 +335,19 @@ struct Writer<H, C> {
     _place: OwnedSemaphorePermit,
 }
 
-impl<H: Happening, C: Commits> Writer<H, C> {
+impl<C: Commits> Writer<C> {
     /// Runs until the reader disconnects or is too slow. `seen` is the last event that the client
     /// has; an error if it has an unknown one, with the number of the last one.
     async fn run(mut self, seen: Result<u64, u64>) {
         let mut piece = GREETING.to_owned();
         let mut seen = seen.unwrap_or_else(|last| {
-            missed(&mut piece, None);
+            Event::Missed { count: None }.write(&mut piece, None);
             last
         });
         loop {
             let (lost, events) = self.events.behind(seen);
             if lost > 0 {
-                missed(&mut piece, Some(lost));
+                Event::Missed { count: Some(lost) }.write(&mut piece, None);
                 seen += lost;
             }
             let mut committed = 0;
@@ -354,7 +355,7 @@ impl<H: Happening, C: Commits> Writer<H, C> {
                 if piece.len() >= PIECE_BYTES {
                     break;
                 }
-                if self.wanted.has(&event.happening) {
+                if self.wanted.has(&event.event) {
                     self.events.write(&mut piece, &event);
                 }
                 (seen, committed) = (event.number, event.record);
@@ -387,12 +388,6 @@ impl<H: Happening, C: Commits> Writer<H, C> {
     }
 }
 
-/// Informs a client that it missed events: how many, if that is known.
-fn missed(piece: &mut String, count: Option<u64>) {
-    let count = count.map(|count| format!("\"count\":{count}")).unwrap_or_default();
-    let _ = write!(piece, "event: missed\ndata: {{{count}}}\n\n");
-}
-
 fn streamed(stream: Stream) -> Answer<Stream> {
     let answer: Answer<Stream> =
         exchange::respond(StatusCode::OK, "text/event-stream", Bytes::new());
@@ -421,34 +416,16 @@ impl Body for Stream {
 
 #[cfg(test)]
 mod tests {
+    use corona_model::types::SessionStatus;
+
     use super::*;
 
-    /// Something that happens in tests.
-    #[derive(Debug, Serialize)]
-    struct Ended {
-        session: String,
-        status: &'static str,
+    fn ended(number: u64) -> Event {
+        let session = format!("2026.{number}").into();
+        Event::SessionEnded { session, status: SessionStatus::Killed }
     }
 
-    impl Happening for Ended {
-        fn name(&self) -> &'static str {
-            "session_ended"
-        }
-
-        fn is_notable(&self) -> bool {
-            true
-        }
-
-        fn concerns(&self, subject: &str) -> bool {
-            self.session == subject
-        }
-    }
-
-    fn ended(number: u64) -> Ended {
-        Ended { session: format!("2026.{number}"), status: "KILLED" }
-    }
-
-    fn events(most: usize) -> (Arc<Events<Ended, Committed>>, watch::Sender<bool>) {
+    fn events(most: usize) -> (Arc<Events<Committed>>, watch::Sender<bool>) {
         (Arc::new(Events::new(Millis(77), most, Committed)), watch::Sender::new(false))
     }
 
@@ -477,8 +454,12 @@ mod tests {
         let (events, stop) = events(1);
         const LONG: usize = 9000;
         for number in 0..100 {
-            let session = format!("{number:0LONG$}");
-            events.add(Millis(5), Ended { session, status: "KILLED" }, 0);
+            let session = format!("{number:0LONG$}").into();
+            events.add(
+                Millis(5),
+                Event::SessionEnded { session, status: SessionStatus::Killed },
+                0,
+            );
         }
         let mut stream = events
             .subscribe(Begin::Behind("77-0"), End::Never, Wanted::default(), stop.subscribe())
@@ -658,13 +639,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_may_have_one_subject() {
+    async fn a_stream_may_be_about_one_job() {
         let (events, stop) = events(1);
-        for number in [1, 2, 1, 3] {
-            events.add(Millis(0), ended(number), 0);
+        for job in ["job_1", "job_2", "job_1", "job_3"] {
+            events.add(Millis(0), Event::JobRunning { job: job.into() }, 0);
         }
         let (begin, end) = (Begin::Back(9), End::CaughtUp);
-        let wanted = Wanted { subject: Some("2026.1".into()), reader: None };
+        let wanted = Wanted { job: Some("job_1".into()), reader: None };
         let mut stream = events.subscribe(begin, end, wanted, stop.subscribe()).unwrap();
         let mut text = String::new();
         while let Some(piece) = next(&mut stream).await {

@@ -14,6 +14,7 @@
 //! | `/api/v1/pools` | [`Pools`] |
 //! | `/api/v1/sessions` | [`Sessions`], pages by [`Paging`] with the session's handle |
 //! | `/api/v1/sessions/{handle}` | [`SessionDetail`] |
+//! | `/api/v1/events` | a stream of [`Event`] |
 //! | `/api/v1/retired` | [`RetiredSessions`], at most `limit` |
 //! | `/api/v1/silent-hosts` | [`SilentHosts`] |
 //! | `/api/v1/configuration` | [`Configuration`] |

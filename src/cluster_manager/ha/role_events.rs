@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 
+use corona_api::events::Event;
+
 use super::instance_role::{InstanceRole, Phase};
 use crate::core::Core;
 use crate::pages::Events;
-use corona_cluster_pages::events::Happening;
 
 /// Publishes that this instance leads, and which standbys may take over.
 #[derive(Debug)]
@@ -21,10 +22,7 @@ impl RoleEvents {
     /// Publishes forever.
     pub(crate) async fn run(self) {
         if let Phase::Leading(epoch) = *self.instance_role.phase().borrow() {
-            self.publish(Happening::LeaderElected {
-                instance: self.instance_role.me.clone(),
-                epoch,
-            });
+            self.publish(Event::LeaderElected { instance: self.instance_role.me.clone(), epoch });
         }
         let mut ready: BTreeSet<Arc<str>> = BTreeSet::new();
         let (mut in_sync, mut step_down) =
@@ -32,17 +30,17 @@ impl RoleEvents {
         loop {
             let now = in_sync.borrow_and_update().clone();
             for instance in now.difference(&ready) {
-                self.publish(Happening::StandbyReady { instance: instance.clone() });
+                self.publish(Event::StandbyReady { instance: instance.clone() });
             }
             for instance in ready.difference(&now) {
-                self.publish(Happening::StandbyLost { instance: instance.clone() });
+                self.publish(Event::StandbyLost { instance: instance.clone() });
             }
             ready = now;
             // The senders live as long as the role.
             tokio::select! {
                 _ = in_sync.changed() => {}
                 _ = step_down.changed() => {
-                    self.publish(Happening::SteppingDown { instance: self.instance_role.me.clone() });
+                    self.publish(Event::SteppingDown { instance: self.instance_role.me.clone() });
                     pending::<()>().await;
                 }
             }
@@ -50,7 +48,7 @@ impl RoleEvents {
     }
 
     /// Nothing of it is in the journal.
-    fn publish(&self, happening: Happening) {
-        self.events.add(self.core.look(|_, now| now), happening, 0);
+    fn publish(&self, event: Event) {
+        self.events.add(self.core.look(|_, now| now), event, 0);
     }
 }

@@ -15,7 +15,7 @@ use corona_engine::{Engine, Input, Refusal, Reply};
 use corona_model::types::Millis;
 
 /// The events of the cluster manager.
-pub(super) type Events = corona_cluster_pages::events::Events<Commits>;
+pub(super) type Events = corona_web::events::Events<Commits>;
 
 impl Manager for Parts {
     type Commits = Commits;

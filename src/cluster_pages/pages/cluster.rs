@@ -10,16 +10,17 @@ use super::links::{node_link, session_path};
 use super::plot;
 use super::pools::{quota, scale, sessions_address};
 use super::resources;
-use crate::events::{Event, Happening};
 use crate::gather::{Overview, Pools};
 use crate::history::{Latencies, Sample};
 use crate::metrics::Snapshot;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
 use crate::problems::Problem;
 use corona_api::cluster::{HaStatus, JournalStatus, Severity};
+use corona_api::events::Event;
 use corona_engine::PoolView;
 use corona_model::types::{Millis, ResourceType};
 use corona_web::budget;
+use corona_web::events::Published;
 use corona_web::units::{
     Bytes, Clock, Count, Name, ShortSpan, Span, Time, bar, class_of, percent, plural,
 };
@@ -43,7 +44,7 @@ pub(crate) struct View {
     pub(crate) span: Duration,
     pub(crate) lately: Latencies,
     pub(crate) since_start: Latencies,
-    pub(crate) events: Vec<Arc<Event>>,
+    pub(crate) events: Vec<Arc<Published>>,
 }
 
 /// The content of the page.
@@ -344,7 +345,7 @@ fn busy_row(pool: &PoolView, views: &[PoolView], kinds: &[ResourceType]) -> Mark
     }
 }
 
-fn events(events: &[Arc<Event>]) -> Markup {
+fn events(events: &[Arc<Published>]) -> Markup {
     html! {
         @if events.is_empty() {
             p { "No events since the start." }
@@ -353,7 +354,7 @@ fn events(events: &[Arc<Event>]) -> Markup {
                 @for event in events.iter().take(EVENTS) {
                     li data-key=(event.number()) {
                         span.when { (Clock(event.at)) }
-                        span { (sentence(&event.happening)) }
+                        span { (sentence(&event.event)) }
                     }
                 }
             }
@@ -369,68 +370,67 @@ fn slots_were(count: u64, kind: ResourceType) -> String {
     plural(count, &format!("{kind} slot was"), &format!("{kind} slots were"))
 }
 
-fn sentence(happening: &Happening) -> Markup {
-    match happening {
-        Happening::SessionStarted { session, name, pool } => html! {
-            "Session " (session_link(session)) " started in " (Name(pool)) ": " (Name(name))
+fn sentence(event: &Event) -> Markup {
+    match event {
+        Event::SessionStarted { session, name, group, pool } => html! {
+            "Session " (session_link(session)) " started in " (Name(format!("{group}.{pool}"))) ": " (Name(name))
         },
-        Happening::SessionGranted { session, kind, count } => html! {
+        Event::SessionGranted { session, kind, count } => html! {
             (slots_were(*count, *kind)) " granted to session " (session_link(session))
         },
-        Happening::SessionRevoked { session, kind, count } => html! {
+        Event::SessionRevoked { session, kind, count } => html! {
             (slots_were(*count, *kind)) " preempted from session " (session_link(session))
         },
-        Happening::SessionEnded { session, status } => html! {
+        Event::SessionEnded { session, status } => html! {
             "Session " (session_link(session)) " ended: " (status.name())
         },
-        Happening::NodeAdded { node } => html! { "Node " (node_link(node)) " joined" },
-        Happening::NodeLost { node, expired: true } => {
+        Event::NodeAdded { node } => html! { "Node " (node_link(node)) " joined" },
+        Event::NodeLost { node, expired: true } => {
             html! { "Node " (Name(node)) " was lost: its heartbeats stopped" }
         }
-        Happening::NodeLost { node, expired: false } => html! { "Node " (Name(node)) " restarted" },
-        Happening::NodeLate { node, silent_ms } => html! {
+        Event::NodeLost { node, expired: false } => html! { "Node " (Name(node)) " restarted" },
+        Event::NodeLate { node, silent_ms } => html! {
             "Node " (Name(node)) " is late: no heartbeat for " (Span(*silent_ms))
         },
-        Happening::NodeOnTime { node } => html! { "Node " (Name(node)) " is on time again" },
-        Happening::NodeBlacklisted { node, kind } => html! {
+        Event::NodeOnTime { node } => html! { "Node " (Name(node)) " is on time again" },
+        Event::NodeBlacklisted { node, kind } => html! {
             "Node " (node_link(node)) " was blacklisted for " (kind)
         },
-        Happening::BlacklistCleared { node, kind } => html! {
+        Event::BlacklistCleared { node, kind } => html! {
             "The blacklisting of node " (node_link(node)) " for " (kind) " was lifted"
         },
-        Happening::NodeDraining { node, on: true } => html! {
+        Event::NodeDraining { node, on: true } => html! {
             "Node " (node_link(node)) " drains: it is granted nothing"
         },
-        Happening::NodeDraining { node, on: false } => html! {
+        Event::NodeDraining { node, on: false } => html! {
             "Node " (node_link(node)) " does not drain any more"
         },
-        Happening::NodeRevoked { node, access, on: true } => html! {
+        Event::NodeRevoked { node, access, on: true } => html! {
             "Node " (node_link(node)) " is granted nothing: its access " (access) " was revoked"
         },
-        Happening::NodeRevoked { node, on: false, .. } => html! {
+        Event::NodeRevoked { node, on: false, .. } => html! {
             "Node " (node_link(node)) " has access again"
         },
-        Happening::PoolStarving { pool, kind, cause, granted } => html! {
-            "Pool " (Name(pool)) " is below its " (cause) ": it holds "
+        Event::PoolStarving { group, pool, kind, cause, granted } => html! {
+            "Pool " (Name(format!("{group}.{pool}"))) " is below its " (cause) ": it holds "
             (Count(granted)) " " (kind) (if *granted == 1 { " slot" } else { " slots" })
         },
-        Happening::SafeMode { on: true } => html! { "Safe mode was turned on" },
-        Happening::SafeMode { on: false } => html! { "Safe mode was turned off" },
-        Happening::ConfigurationReloaded {} => html! { "Scheduling files were reloaded" },
-        Happening::PrivilegedAction(action) => html! {
-            (Name(&action.name)) " at " (action.from) ": " (Name(&action.action)) ": " (Name(&action.outcome))
-        },
-        Happening::LeaderElected { instance, epoch } => html! {
+        Event::SafeMode { on: true } => html! { "Safe mode was turned on" },
+        Event::SafeMode { on: false } => html! { "Safe mode was turned off" },
+        Event::ConfigurationReloaded => html! { "Scheduling files were reloaded" },
+        Event::LeaderElected { instance, epoch } => html! {
             "Instance " (Name(instance)) " leads, with epoch " (epoch)
         },
-        Happening::SteppingDown { instance } => html! {
+        Event::SteppingDown { instance } => html! {
             "Instance " (Name(instance)) " was asked to step down"
         },
-        Happening::StandbyReady { instance } => html! {
+        Event::StandbyReady { instance } => html! {
             "Standby " (Name(instance)) " may take over"
         },
-        Happening::StandbyLost { instance } => html! {
+        Event::StandbyLost { instance } => html! {
             "Standby " (Name(instance)) " may not take over any more"
         },
+        // Not among the notable events of a cluster manager.
+        _ => html! {},
     }
 }

@@ -32,7 +32,7 @@ use crate::clock;
 use crate::home;
 use crate::launch::launcher::{Dispatch, Launcher, Sender};
 use crate::meter::Meter;
-use crate::pages::events::{Events, Happening};
+use crate::pages::events::{self, Events};
 use crate::submit::submission::{EndNotice, SplitStore};
 use corona_job_engine::{
     JobEngine, JobInput, JobProgress, JobSpec, Launch, NodeUsage, Order, RequestId, Tracker,
@@ -151,8 +151,8 @@ impl Outlet for Live {
 
     fn launch(&mut self, launch: Launch) {
         self.meter.launched(&launch);
-        let happening = Happening::launch(&self.spec.id, launch.attempt, &launch.at.node);
-        self.events.add(clock::now(), happening, 0);
+        let event = events::launched(&self.spec.id, launch.attempt, &launch.at.node);
+        self.events.add(clock::now(), event, 0);
         let order = Order::Launch(launch.attempt);
         let split = self.splits.get(launch.attempt.task.number);
         match translate::task(&self.spec, &launch, split, self.maps) {
@@ -184,8 +184,8 @@ impl Outlet for Live {
     }
 
     fn done_without(&mut self, record: &HistoryRecord) {
-        if let Some(happening) = Happening::of(&self.spec.id, record) {
-            self.events.add(clock::now(), happening, 0);
+        if let Some(event) = events::of_record(&self.spec.id, record) {
+            self.events.add(clock::now(), event, 0);
         }
     }
 

@@ -1,118 +1,66 @@
-//! The events of jobs, for `/api/v1/events`. `docs/operate/job-tracker.md` lists them. They are published when the
-//! inputs that they follow from are in the job's journal.
+//! The events of jobs, for `/api/v1/events`. They are published when the inputs that they follow from are in the
+//! job's journal.
 
 use std::sync::Arc;
 
-use corona_access::{Action, Rights};
+use corona_api::events::{AttemptEnded, Event, TaskEnded};
 use corona_mapreduce::history::AttemptResult;
-use corona_mapreduce::{AttemptKey, HistoryRecord, JobId};
+use corona_mapreduce::{AttemptKey, HistoryRecord, JobId, TaskKey, TaskRole};
 use corona_model::text::cut;
-use corona_web::events::{Committed, PRIVILEGED_ACTION};
-use serde::Serialize;
+use corona_web::events::Committed;
 
 /// All events, and the channel to their subscribers.
-pub(crate) type Events = corona_web::events::Events<Happening, Committed>;
+pub(crate) type Events = corona_web::events::Events<Committed>;
 
 /// A reason is cut behind so many bytes.
 const MOST_REASON_BYTES: usize = 1000;
 
-/// Something that happened to a job.
-#[derive(Debug, Serialize)]
-pub(crate) struct Happening {
-    #[serde(skip)]
-    name: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    job: Option<JobId>,
-    #[serde(flatten)]
-    what: What,
-}
-
-/// What happened.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum What {
-    Submitted { name: String, user: String },
-    Launched { maps: usize, reduces: usize },
-    Running {},
-    JobEnded { state: &'static str },
-    Attempt { attempt: String, node: String },
-    AttemptEnded { attempt: String, purpose: &'static str, node: String, reason: Option<String> },
-    Task { task: String, purpose: &'static str, reason: Option<String> },
-    Privileged(Arc<Action>),
-}
-
-impl Happening {
-    /// What a line of the history says, unless an attempt's launch has said it.
-    pub(crate) fn of(job: &JobId, record: &HistoryRecord) -> Option<Happening> {
-        let (name, what) = match record {
-            HistoryRecord::Version | HistoryRecord::TaskStarted { .. } => return None,
-            HistoryRecord::Submitted { name, user, .. } => {
-                let (name, user) = (name.to_string(), user.to_string());
-                ("job_submitted", What::Submitted { name, user })
-            }
-            HistoryRecord::Launched { maps, reduces, .. } => {
-                ("job_launched", What::Launched { maps: *maps, reduces: *reduces })
-            }
-            HistoryRecord::Running => ("job_running", What::Running {}),
-            HistoryRecord::Attempt(end) => {
-                let (name, reason) = match &end.result {
-                    AttemptResult::Succeeded { .. } => ("attempt_succeeded", None),
-                    AttemptResult::Failed { error } => ("attempt_failed", Some(error)),
-                    AttemptResult::Killed { error } => ("attempt_killed", Some(error)),
-                };
-                let what = What::AttemptEnded {
-                    attempt: job.attempt(end.attempt),
-                    purpose: end.role.name(),
-                    node: end.tracker.to_string(),
-                    reason: reason.map(|text| bounded(text)),
-                };
-                (name, what)
-            }
-            HistoryRecord::TaskSucceeded { task, role, .. } => {
-                let what = What::Task { task: job.task(*task), purpose: role.name(), reason: None };
-                ("task_succeeded", what)
-            }
-            HistoryRecord::TaskFailed { task, role, error, .. } => {
-                let reason = Some(bounded(error));
-                ("task_failed", What::Task { task: job.task(*task), purpose: role.name(), reason })
-            }
-            HistoryRecord::Ended(end) => ("job_ended", What::JobEnded { state: end.state.name() }),
-        };
-        Some(Happening { name, job: Some(job.clone()), what })
-    }
-
-    /// An attempt is launched.
-    pub(crate) fn launch(job: &JobId, attempt: AttemptKey, node: &str) -> Happening {
-        let what = What::Attempt { attempt: job.attempt(attempt), node: node.to_owned() };
-        Happening { name: "attempt_launched", job: Some(job.clone()), what }
-    }
-
-    /// Somebody has changed a job, or the service.
-    pub(crate) fn action(action: Arc<Action>) -> Happening {
-        Happening { name: PRIVILEGED_ACTION, job: None, what: What::Privileged(action) }
-    }
-}
-
-impl corona_web::events::Happening for Happening {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Pages list jobs and tasks themselves.
-    fn is_notable(&self) -> bool {
-        false
-    }
-
-    fn concerns(&self, subject: &str) -> bool {
-        self.job.as_ref().is_some_and(|job| job.as_str() == subject)
-    }
-
-    fn rights(&self) -> Rights {
-        match self.what {
-            What::Privileged(_) => Rights::ADMIN,
-            _ => Rights::MEMBERS,
+/// What a line of the history says, unless an attempt's launch has said it.
+pub(crate) fn of_record(id: &JobId, record: &HistoryRecord) -> Option<Event> {
+    let job: Arc<str> = id.as_str().into();
+    let task_ended = |task: &TaskKey, role: &TaskRole, error: Option<&str>| TaskEnded {
+        job: job.clone(),
+        task: id.task(*task),
+        purpose: role.name().to_owned(),
+        reason: error.map(bounded),
+    };
+    Some(match record {
+        HistoryRecord::Version | HistoryRecord::TaskStarted { .. } => return None,
+        HistoryRecord::Submitted { name, user, .. } => {
+            Event::JobSubmitted { job, name: name.to_string(), user: user.to_string() }
         }
-    }
+        HistoryRecord::Launched { maps, reduces, .. } => {
+            Event::JobLaunched { job, maps: *maps, reduces: *reduces }
+        }
+        HistoryRecord::Running => Event::JobRunning { job },
+        HistoryRecord::Attempt(end) => {
+            let (event, reason): (fn(AttemptEnded) -> Event, _) = match &end.result {
+                AttemptResult::Succeeded { .. } => (Event::AttemptSucceeded, None),
+                AttemptResult::Failed { error } => (Event::AttemptFailed, Some(bounded(error))),
+                AttemptResult::Killed { error } => (Event::AttemptKilled, Some(bounded(error))),
+            };
+            event(AttemptEnded {
+                job,
+                attempt: id.attempt(end.attempt),
+                purpose: end.role.name().to_owned(),
+                node: end.tracker.to_string(),
+                reason,
+            })
+        }
+        HistoryRecord::TaskSucceeded { task, role, .. } => {
+            Event::TaskSucceeded(task_ended(task, role, None))
+        }
+        HistoryRecord::TaskFailed { task, role, error, .. } => {
+            Event::TaskFailed(task_ended(task, role, Some(error)))
+        }
+        HistoryRecord::Ended(end) => Event::JobEnded { job, state: end.state.name().to_owned() },
+    })
+}
+
+/// An attempt is launched.
+pub(crate) fn launched(job: &JobId, attempt: AttemptKey, node: &str) -> Event {
+    let (id, attempt) = (job.as_str().into(), job.attempt(attempt));
+    Event::AttemptLaunched { job: id, attempt, node: node.to_owned() }
 }
 
 fn bounded(text: &str) -> String {
@@ -122,8 +70,7 @@ fn bounded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use corona_mapreduce::history::JobEnd;
-    use corona_mapreduce::{AttemptEnd, Counters, JobState, TaskKey, TaskKind, TaskRole};
-    use corona_web::events::Happening as _;
+    use corona_mapreduce::{AttemptEnd, Counters, JobState, TaskKind};
 
     use super::*;
 
@@ -189,16 +136,16 @@ mod tests {
             ),
             (ended(JobState::Killed), "job_ended", r#""state":"KILLED"}"#.into()),
         ] {
-            let happening = Happening::of(&job, &record).unwrap();
-            assert_eq!(happening.name(), name);
-            let json = serde_json::to_string(&happening).unwrap();
-            assert!(json.starts_with(r#"{"job":"job_202611240000_0001","#), "{json}");
-            assert!(json.ends_with(&fields), "{json}");
-            assert!(happening.concerns("job_202611240000_0001"));
-            assert!(!happening.concerns("job_202611240000_0002"));
+            let event = of_record(&job, &record).unwrap();
+            assert_eq!(event.job(), Some(job.as_str()));
+            let mut line = String::new();
+            event.write(&mut line, Some(5));
+            let start = format!("event: {name}\ndata: {{\"time_ms\":5,\"job\":\"{job}\",");
+            assert!(line.starts_with(&start), "{line}");
+            assert!(line.ends_with(&(fields + "\n\n")), "{line}");
         }
         let hosts = Vec::<Arc<str>>::new();
         let started = HistoryRecord::TaskStarted { task, role, start_ms: 1, hosts };
-        assert!(Happening::of(&job, &started).is_none());
+        assert!(of_record(&job, &started).is_none());
     }
 }

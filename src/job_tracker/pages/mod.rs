@@ -265,7 +265,7 @@ impl Pages {
             Err(_) => job.to_owned(),
         });
         let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
-        let wanted = Wanted { subject: meant.map(Into::into), reader: Some(reader) };
+        let wanted = Wanted { job: meant.map(Into::into), reader: Some(reader) };
         self.shown.events.answer(last, parameters, wanted, stop.clone())
     }
 

@@ -20,7 +20,7 @@ use crate::jobs::job::end_record;
 use crate::jobs::live::{Closing, keep, remove_data};
 use crate::jobs::owed::Debt;
 use crate::jobs::store::{ARRIVING_PAUSE, KnownJob, Retired};
-use crate::pages::events::Happening;
+use crate::pages::events;
 use crate::service::ServiceContext;
 use crate::submit::{JOURNAL, SubmitError, blocking};
 use corona_job_engine::parent::ParentInput;
@@ -281,8 +281,8 @@ impl ServiceContext {
     async fn clean_up(&self, description: &Description, progress: &JobProgress) {
         let id = description.id.clone();
         let record: HistoryRecord = end_record(progress);
-        if let Some(happening) = Happening::of(&id, &record) {
-            self.shown.events.add(clock::now(), happening, 0);
+        if let Some(event) = events::of_record(&id, &record) {
+            self.shown.events.add(clock::now(), event, 0);
         }
         self.remove_waiting(description, progress.state).await;
     }
