@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use corona_mapreduce::history::AttemptResult;
-use corona_mapreduce::{HistoryRecord, PerKind, TaskState, TaskStatus};
+use corona_mapreduce::{HistoryRecord, JobState, PerKind, TaskState, TaskStatus};
 use corona_process::histogram::Histogram;
 
 use corona_job_engine::{Launch, Work};
@@ -57,6 +57,15 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
+    /// A job has ended.
+    pub(crate) fn job_ended(&self, state: JobState) {
+        match state {
+            JobState::Succeeded => self.jobs_succeeded.add(1),
+            JobState::Failed => self.jobs_failed.add(1),
+            _ => self.jobs_killed.add(1),
+        }
+    }
+
     /// An attempt is about to be launched.
     pub(crate) fn launched(&self, launch: &Launch) {
         if !matches!(launch.work, Work::Task { .. }) {

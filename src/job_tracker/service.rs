@@ -9,12 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corona_access::{Gate, GateError};
-use corona_config::{HostPort, JobTrackerServiceSettings, LoadedJobTracker, SiteProperties};
+use corona_config::{HostPort, JobTrackerServiceSettings, LoadedJobTracker};
 use corona_filesystem::{FileSystems, FsError};
-use corona_hadoop::protocols::{
-    ALL, inter_corona_job_tracker, inter_tracker as tracker_protocol, job_files as file_protocol,
-    job_submission,
-};
 use corona_hadoop::rpc::{self, User};
 use corona_hadoop::writables::InetAddress;
 use corona_net::{CannotListen, address_of};
@@ -27,28 +23,31 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::home::{self, Home, HomeError};
+use crate::jobs::end::{JobDirs, Jobs};
 use crate::jobs::finished::Finished;
 use crate::jobs::log::Journals;
 use crate::jobs::owed::Owed;
 use crate::jobs::store::{KnownJob, Store};
 use crate::jobs::sweeps::{self, Sweeps};
 use crate::launch::builds::Builds;
-use crate::launch::cluster::Cluster;
+use crate::launch::hosts::follow_hosts;
 use crate::launch::launcher::Launcher;
 use crate::launch::reach;
-use crate::meter::Meter;
 use crate::pages::Pages;
 use crate::pages::shown::Shown;
+use crate::rpc::Calls;
 use crate::rpc::access::Access;
-use crate::rpc::clients::LargeAnswers;
-use crate::rpc::job_files;
+use crate::rpc::clients::{ClientCalls, LargeAnswers};
+use crate::rpc::inter_tracker::TrackerCalls;
+use crate::rpc::job_files::{self, FileCalls};
+use crate::submit::Submitter;
 use crate::submit::ids::Ids;
-use crate::submit::staged;
 
 /// A job tracker that listens and is ready to serve.
 pub struct JobTracker {
     gate: Arc<Gate>,
-    pub(crate) shared: Arc<ServiceContext>,
+    pub(crate) submitter: Arc<Submitter>,
+    pub(crate) calls: Calls,
     server: rpc::Server,
     /// For the pages.
     listener: TcpListener,
@@ -100,38 +99,6 @@ pub struct Addresses {
     pub pages: String,
     /// The same as a socket address.
     pub pages_socket: SocketAddr,
-}
-
-/// What all parts of the service share.
-pub(crate) struct ServiceContext {
-    pub(crate) settings: JobTrackerServiceSettings,
-    pub(crate) site: SiteProperties,
-    pub(crate) store: Arc<Store>,
-    pub(crate) access: Access,
-    pub(crate) cluster: Arc<Cluster>,
-    pub(crate) files: Arc<FileSystems>,
-    /// The directory of the files of jobs, qualified.
-    pub(crate) system_dir: String,
-    /// The same as clients and task trackers are given it.
-    pub(crate) given_dir: String,
-    /// The files in it, where clients and task trackers get them by calls.
-    pub(crate) kept_files: Option<job_files::KeptFiles>,
-    pub(crate) builds: Builds,
-    pub(crate) launcher: Launcher,
-    pub(crate) finished: Arc<Finished>,
-    pub(crate) sweeps: Arc<Sweeps>,
-    pub(crate) ids: Arc<Ids>,
-    pub(crate) owed: Arc<Owed>,
-    pub(crate) journals: Journals,
-    pub(crate) host: DriverHost,
-    pub(crate) home: Arc<Home>,
-    pub(crate) address: InetAddress,
-    pub(crate) meter: Arc<Meter>,
-    pub(crate) large_answers: LargeAnswers,
-    /// What the pages show.
-    pub(crate) shown: Arc<Shown>,
-    /// Becomes true when the program ends.
-    pub(crate) stop: watch::Sender<bool>,
 }
 
 /// Why a job tracker cannot start.
@@ -234,7 +201,6 @@ impl JobTracker {
             Some(_) => format!("corona://{address}/"),
             None => system_dir.clone(),
         };
-        let finished = Finished::new(home.finished(), settings.finished_jobs);
         let failed = |path: PathBuf, what| move |error| HomeError::System { path, what, error };
         let sync = settings.journal_sync;
         let (ids, given) = Ids::open(home.ids(), sync, clock::now())
@@ -251,61 +217,55 @@ impl JobTracker {
         };
         let at = HostPort { host: at, port: pages_socket.port() };
         let (store, of, name) = (Store::of(&settings), Some(home.clone()), &address.host);
-        let shown = Shown::new(&settings, store, files.clone(), of, None, name, at);
-        let shared = Arc::new(ServiceContext {
-            large_answers: LargeAnswers::default(),
-            finished: Arc::new(finished),
+        let settings = Arc::new(settings);
+        let shown = Shown::new(settings.clone(), store, files.clone(), of, None, name, at);
+        let jobs = Arc::new(Jobs {
             store: shown.store.clone(),
-            stop: watch::Sender::new(false),
-            access: Access {
-                service_user: user.clone(),
-                submitters: settings.submitters.clone(),
-                viewers: settings.viewers.clone(),
-                administrators: settings.administrators.clone(),
-            },
-            cluster: shown.cluster.clone(),
-            files,
-            system_dir,
-            given_dir,
-            kept_files,
-            builds: Builds::new(&settings.build_version, Some(home.builds())),
-            launcher: Launcher::new(
-                User { groups: vec![user.clone()], name: user },
-                settings.launch_connect_timeout,
-                settings.launch_call_timeout,
-            ),
-            sweeps: Sweeps::new(shown.files.clone(), sweeps::QUIET),
-            ids: Arc::new(ids),
+            finished: Finished::new(home.finished(), settings.finished_jobs),
             owed: Arc::new(owed),
-            journals: Journals::start(
-                settings.journal_sync,
-                settings.journal_image_bytes,
-                &home.lock(),
-            )
-            .map_err(StartError::Journals)?,
-            host,
-            home,
-            address,
+            sweeps: Sweeps::new(files.clone(), sweeps::QUIET),
             meter: shown.meter.clone(),
-            shown,
-            site,
-            settings,
+            dirs: JobDirs { files, system_dir, given_dir, kept: home.jobs() },
         });
         for (id, user) in given {
-            shared.store.give(id, user);
+            jobs.store.give(id, user);
         }
-        let resumed = shared.resume_jobs(debts, in_place).await;
+        let image_bytes = settings.journal_image_bytes;
+        let journals =
+            Journals::start(sync, image_bytes, &home.lock()).map_err(StartError::Journals)?;
+        let service_user = User { groups: vec![user.clone()], name: user };
+        let launcher = Launcher::new(
+            service_user.clone(),
+            settings.launch_connect_timeout,
+            settings.launch_call_timeout,
+        );
+        let submitter = Arc::new(Submitter {
+            settings,
+            site,
+            jobs,
+            home,
+            ids: Arc::new(ids),
+            journals,
+            host,
+            launcher,
+            address,
+            service_user,
+            shown,
+            stop: watch::Sender::new(false),
+        });
+        let resumed = submitter.resume_jobs(debts, in_place).await;
         let addresses = Addresses {
-            rpc: shared.address.to_string(),
+            rpc: submitter.address.to_string(),
             rpc_socket: socket,
             notifications: notifications.to_string(),
-            pages: shared.shown.address(),
+            pages: submitter.shown.address(),
             pages_socket,
         };
-        let server = rpc::Server::new(listener, services(&shared), limits(&shared.settings))
+        let calls = calls(&submitter, kept_files);
+        let server = rpc::Server::new(listener, calls.services(), limits(&submitter.settings))
             .with_former(connections)
             .with_gate(gate.clone());
-        Ok(JobTracker { gate, shared, server, listener: pages, addresses, resumed })
+        Ok(JobTracker { gate, submitter, calls, server, listener: pages, addresses, resumed })
     }
 
     /// Keeps the connections of clients over its end.
@@ -329,17 +289,17 @@ impl JobTracker {
     pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
         Box::pin(async move {
             let mut loops = Loops::default();
-            let shared = || self.shared.clone();
-            let of = shared();
-            loops.spawn("the list of hosts", move || of.clone().follow_hosts());
-            let of = shared();
-            loops.spawn("the watch of task trackers", move || of.clone().watch_trackers());
+            let shown = self.submitter.shown.clone();
+            let of = shown.clone();
+            loops.spawn("the list of hosts", move || follow_hosts(of.clone()));
+            let of = shown.clone();
+            loops.spawn("the watch of task trackers", move || watch_trackers(of.clone()));
             loops.spawn("the watch for stalls", clock::watch);
-            let of = shared();
+            let of = self.submitter.clone();
             loops.spawn("the begin of jobs that wait", move || of.clone().serve_waiting());
-            let of = shared();
+            let of = self.calls.files.clone();
             loops.spawn("the removal of old outputs", move || of.clone().remove_old_outputs());
-            let events = self.shared.shown.events.clone();
+            let events = shown.events.clone();
             loops.spawn("the events of privileged actions", move || {
                 let events = events.clone();
                 async move { events.publish_actions().await }
@@ -348,7 +308,7 @@ impl JobTracker {
             loops.spawn("the renewal of certificates", move || {
                 gate.clone().maintain(stopped.clone())
             });
-            let pages = Arc::new(Pages::new(self.shared.shown.clone(), self.gate));
+            let pages = Arc::new(Pages::new(shown, self.gate));
             let pages = corona_web::server::serve(pages, self.listener, stop.clone());
             let pages = run_essential("the server for pages", pages);
             let served =
@@ -366,19 +326,38 @@ impl JobTracker {
                 panic = only_panics => Ending::Panicked(panic),
             };
             drop(loops);
-            self.shared.leave_jobs().await;
+            self.submitter.leave_jobs().await;
             ending
         })
     }
 }
 
-fn services(shared: &Arc<ServiceContext>) -> rpc::Services {
-    rpc::Services::new()
-        .offer(job_submission::Served::new(shared.clone()))
-        .offer(tracker_protocol::Served::new(shared.clone()))
-        .offer(inter_corona_job_tracker::Served::new(shared.clone()))
-        .offer(file_protocol::Served::new(shared.clone()))
-        .know(ALL)
+/// The calls that it serves.
+fn calls(submitter: &Arc<Submitter>, kept_files: Option<job_files::KeptFiles>) -> Calls {
+    let Submitter { settings, jobs, home, launcher, address, service_user, shown, .. } =
+        &**submitter;
+    let access = Arc::new(Access {
+        service_user: service_user.name.clone(),
+        submitters: settings.submitters.clone(),
+        viewers: settings.viewers.clone(),
+        administrators: settings.administrators.clone(),
+    });
+    Calls {
+        clients: Arc::new(ClientCalls {
+            access: access.clone(),
+            submitter: submitter.clone(),
+            large_answers: LargeAnswers::default(),
+        }),
+        trackers: Arc::new(TrackerCalls {
+            settings: settings.clone(),
+            jobs: jobs.clone(),
+            cluster: shown.cluster.clone(),
+            builds: Builds::new(&settings.build_version, Some(home.builds())),
+            launcher: launcher.clone(),
+            address: address.clone(),
+        }),
+        files: Arc::new(FileCalls { access, kept_files, shown: shown.clone() }),
+    }
 }
 
 fn limits(settings: &JobTrackerServiceSettings) -> rpc::Limits {
@@ -525,34 +504,18 @@ fn kept_files(
     kept.map(Some).map_err(failed)
 }
 
-impl ServiceContext {
-    async fn watch_trackers(self: Arc<Self>) {
-        let jobs = || {
-            let jobs = self.store.all().into_iter().filter_map(|known| match known {
-                KnownJob::Job(job) => Some(job),
-                _ => None,
-            });
-            jobs.collect()
-        };
-        let ServiceContext { cluster, settings, .. } = &*self;
-        let manager = settings.cluster_manager.clone();
-        reach::watch(cluster.clone(), manager, jobs, settings.node_unreachable).await;
-    }
-
-    /// The directory of a job in the system directory.
-    pub(crate) fn job_dir(&self, id: &str) -> String {
-        format!("{}/{id}", self.system_dir.trim_end_matches('/'))
-    }
-
-    /// Where task trackers fetch the configuration of a job.
-    pub(crate) fn given_conf(&self, id: &str) -> String {
-        format!("{}/{id}/{}", self.given_dir.trim_end_matches('/'), staged::CONF)
-    }
-
-    /// What the service keeps of a job on this machine.
-    pub(crate) fn data_dir(&self, id: &str) -> PathBuf {
-        self.home.jobs().join(id)
-    }
+/// Watches for task trackers that have died without a word, for as long as the service runs.
+async fn watch_trackers(shown: Arc<Shown>) {
+    let jobs = || {
+        let jobs = shown.store.all().into_iter().filter_map(|known| match known {
+            KnownJob::Job(job) => Some(job),
+            _ => None,
+        });
+        jobs.collect()
+    };
+    let Shown { cluster, settings, .. } = &*shown;
+    let manager = settings.cluster_manager.clone();
+    reach::watch(cluster.clone(), manager, jobs, settings.node_unreachable).await;
 }
 
 #[cfg(test)]

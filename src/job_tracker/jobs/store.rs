@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use corona_config::JobTrackerServiceSettings;
+use corona_hadoop::writables as wire;
 use corona_hadoop::writables::JobStatus;
 use corona_mapreduce::{Counters, JobId, PerKind};
 use corona_model::types::{Millis, SessionPriority};
@@ -662,6 +663,17 @@ impl Store {
     /// What is known of a job.
     pub(crate) fn get(&self, id: &JobId) -> Option<KnownJob> {
         self.lock().jobs.get(id).cloned()
+    }
+
+    /// A job whose details are there.
+    pub(crate) fn job(&self, id: &wire::JobId) -> Option<Job> {
+        match self.get(&answers::known_id(id)?)? {
+            KnownJob::Job(job) => Some(job),
+            KnownJob::Arriving(..)
+            | KnownJob::Waiting(..)
+            | KnownJob::Remote(_)
+            | KnownJob::Retired(_) => None,
+        }
     }
 
     /// All jobs, in the order of their ids.

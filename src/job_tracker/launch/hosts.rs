@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::jobs::store::KnownJob;
 use crate::pages::manager::NoAnswer;
-use crate::service::ServiceContext;
+use crate::pages::shown::Shown;
 use corona_job_engine::JobInput;
 use corona_model::types::ResourceType;
 
@@ -22,41 +22,39 @@ const MOST_NODES: usize = 64;
 
 type Hosts = PerKind<Vec<Arc<str>>>;
 
-impl ServiceContext {
-    /// Passes the list of hosts to the running jobs, for as long as the service runs. A Java cluster
-    /// manager does not list them in a form that is read here: its jobs wait instead, see
-    /// `corona.jt.exclusion.wait.ms`.
-    pub(crate) async fn follow_hosts(self: Arc<Self>) {
-        if self.settings.cluster_manager_pages.port == 0 {
-            return;
+/// Passes the list of hosts to the running jobs, for as long as the service runs. A Java cluster
+/// manager does not list them in a form that is read here: its jobs wait instead, see
+/// `corona.jt.exclusion.wait.ms`.
+pub(crate) async fn follow_hosts(shown: Arc<Shown>) {
+    if shown.settings.cluster_manager_pages.port == 0 {
+        return;
+    }
+    let mut sent = BTreeMap::<JobId, Hosts>::new();
+    loop {
+        sleep(PAUSE).await;
+        let jobs = shown.store.all().into_iter().filter_map(|known| match known {
+            KnownJob::Job(job) if job.progress().finished_at.is_none() => Some(job),
+            _ => None,
+        });
+        let jobs: Vec<_> = jobs.collect();
+        sent.retain(|id, _| jobs.iter().any(|job| job.description().id == *id));
+        if jobs.is_empty() {
+            continue;
         }
-        let mut sent = BTreeMap::<JobId, Hosts>::new();
-        loop {
-            sleep(PAUSE).await;
-            let jobs = self.store.all().into_iter().filter_map(|known| match known {
-                KnownJob::Job(job) if job.progress().finished_at.is_none() => Some(job),
-                _ => None,
-            });
-            let jobs: Vec<_> = jobs.collect();
-            sent.retain(|id, _| jobs.iter().any(|job| job.description().id == *id));
-            if jobs.is_empty() {
+        let hosts = match shown.manager.nodes(MOST_NODES).await {
+            Ok(nodes) => hosts(&nodes),
+            Err(NoAnswer::Unknown | NoAnswer::Unreadable) => Hosts::default(),
+            Err(error @ (NoAnswer::NoLeader | NoAnswer::Silent)) => {
+                tracing::debug!(%error, "no list of nodes; asking again later");
                 continue;
             }
-            let hosts = match self.shown.manager.nodes(MOST_NODES).await {
-                Ok(nodes) => hosts(&nodes),
-                Err(NoAnswer::Unknown | NoAnswer::Unreadable) => Hosts::default(),
-                Err(error @ (NoAnswer::NoLeader | NoAnswer::Silent)) => {
-                    tracing::debug!(%error, "no list of nodes; asking again later");
-                    continue;
-                }
-            };
-            for job in jobs {
-                let sent = sent.entry(job.description().id.clone()).or_default();
-                for kind in TaskKind::ALL.into_iter().filter(|kind| sent[*kind] != hosts[*kind]) {
-                    job.notify(JobInput::HostsKnown { kind, hosts: hosts[kind].clone() });
-                }
-                *sent = hosts.clone();
+        };
+        for job in jobs {
+            let sent = sent.entry(job.description().id.clone()).or_default();
+            for kind in TaskKind::ALL.into_iter().filter(|kind| sent[*kind] != hosts[*kind]) {
+                job.notify(JobInput::HostsKnown { kind, hosts: hosts[kind].clone() });
             }
+            *sent = hosts.clone();
         }
     }
 }

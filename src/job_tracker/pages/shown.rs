@@ -19,7 +19,7 @@ use corona_api::jobs::JobWait;
 
 /// What pages show.
 pub(crate) struct Shown {
-    pub(crate) settings: JobTrackerServiceSettings,
+    pub(crate) settings: Arc<JobTrackerServiceSettings>,
     pub(crate) store: Arc<Store>,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) files: Arc<FileSystems>,
@@ -42,7 +42,7 @@ pub(crate) struct Shown {
 impl Shown {
     /// No events so far. Streams may take half of the connections, so that pages stay reachable.
     pub(crate) fn new(
-        settings: &JobTrackerServiceSettings,
+        settings: Arc<JobTrackerServiceSettings>,
         store: Store,
         files: Arc<FileSystems>,
         home: Option<Arc<Home>>,
@@ -65,7 +65,7 @@ impl Shown {
             started_ms: now.0,
             name: name.to_owned(),
             at,
-            settings: settings.clone(),
+            settings,
         })
     }
 

@@ -18,11 +18,12 @@ use tokio::time::sleep;
 
 use super::access::Access;
 use super::answers::known_id;
+use super::inter_tracker::events;
 use crate::jobs::job::{AskError, is_shown};
 use crate::jobs::remote::RemoteJob;
 use crate::jobs::store::{ARRIVING_PAUSE, KnownJob};
 use crate::rpc::answers;
-use crate::service::ServiceContext;
+use crate::submit::Submitter;
 use crate::submit::submission::priority;
 use corona_job_engine::parent::ParentInput;
 use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
@@ -70,10 +71,17 @@ impl LargeAnswers {
     }
 }
 
-impl ServiceContext {
+/// The calls of clients.
+pub(crate) struct ClientCalls {
+    pub(crate) access: Arc<Access>,
+    pub(crate) submitter: Arc<Submitter>,
+    pub(crate) large_answers: LargeAnswers,
+}
+
+impl ClientCalls {
     /// What is known of a job that the caller may see.
     fn visible(&self, caller: &Caller, id: &wire::JobId) -> Result<Option<KnownJob>, Fault> {
-        let known = known_id(id).and_then(|id| self.store.get(&id));
+        let known = known_id(id).and_then(|id| self.submitter.jobs.store.get(&id));
         if let Some(description) = known.as_ref().and_then(KnownJob::description) {
             self.access.must_see(caller, description)?;
         }
@@ -82,7 +90,7 @@ impl ServiceContext {
 
     /// What is known of a job that the caller may change.
     fn changeable(&self, caller: &Caller, id: &wire::JobId) -> Result<Option<KnownJob>, Fault> {
-        let known = known_id(id).and_then(|id| self.store.get(&id));
+        let known = known_id(id).and_then(|id| self.submitter.jobs.store.get(&id));
         if let Some(description) = known.as_ref().and_then(KnownJob::description) {
             self.access.must_change(caller, description)?;
         }
@@ -126,7 +134,7 @@ impl ServiceContext {
         caller: &Caller,
         which: impl Fn(&KnownJob, &JobProgress) -> bool,
     ) -> Vec<JobStatus> {
-        let known = self.store.all().into_iter();
+        let known = self.submitter.jobs.store.all().into_iter();
         let statuses = known.filter_map(|known| {
             let (description, progress) = (known.description()?, known.progress()?);
             let shown = self.access.sees(caller, description) && which(&known, &progress);
@@ -153,9 +161,9 @@ impl ServiceContext {
     /// Spec: mapreduce/07 §7.7.
     async fn queues(&self) -> BTreeSet<String> {
         // A cluster manager of another kind does not list them.
-        let pools = self.shown.manager.pools().await.unwrap_or_default();
+        let pools = self.submitter.shown.manager.pools().await.unwrap_or_default();
         let pools = pools.iter().map(ToString::to_string);
-        let known = self.store.all();
+        let known = self.submitter.jobs.store.all();
         let described = known.iter().filter_map(KnownJob::description);
         let of_jobs = described.flat_map(|job| [job.queue.to_string(), job.pool.to_string()]);
         let all = of_jobs.chain(pools).chain([DEFAULT_QUEUE.to_owned()]);
@@ -171,8 +179,13 @@ impl ServiceContext {
     /// What is said of a queue, if it exists.
     fn queue_info(&self, queue: &str, exists: bool) -> JobQueueInfo {
         let (mut running, mut pending) = (0, 0);
-        for known in
-            self.store.all().iter().filter(|known| ServiceContext::is_in_queue(known, queue))
+        for known in self
+            .submitter
+            .jobs
+            .store
+            .all()
+            .iter()
+            .filter(|known| ClientCalls::is_in_queue(known, queue))
         {
             if let Some(progress) = known.progress().filter(|it| it.finished_at.is_none()) {
                 running += (progress.live.map + progress.live.reduce) as usize;
@@ -183,7 +196,7 @@ impl ServiceContext {
             true => format!("{running} tasks running, {pending} slots requested"),
             false => NO_SCHEDULING_INFO.to_owned(),
         };
-        let silence = self.host.contact().silence().filter(is_shown);
+        let silence = self.submitter.host.contact().silence().filter(is_shown);
         let scheduling_info = match silence {
             Some(silence) => format!("{scheduling_info}; submissions wait: {silence}"),
             None => scheduling_info,
@@ -192,14 +205,14 @@ impl ServiceContext {
     }
 }
 
-impl JobSubmission for ServiceContext {
+impl JobSubmission for ClientCalls {
     async fn submit_job(
         &self,
         caller: &Caller,
         job: wire::JobId,
     ) -> Result<Option<JobStatus>, Fault> {
         let user = self.access.submitter(caller)?.name.clone();
-        self.submit(&job, &user).await.map(Some)
+        self.submitter.submit(&job, &user).await.map(Some)
     }
 
     async fn get_job_profile(
@@ -306,7 +319,7 @@ impl JobSubmission for ServiceContext {
         }
         self.visible(caller, &job)?;
         let most = usize::try_from(max).unwrap_or(0).min(MAX_EVENTS);
-        Ok(Some(self.events(&job, from, most).await?.unwrap_or_default()))
+        Ok(Some(events(&self.submitter.jobs.store, &job, from, most).await?.unwrap_or_default()))
     }
 
     async fn get_task_diagnostics(
@@ -325,7 +338,7 @@ impl JobSubmission for ServiceContext {
         let user = Access::user(caller)?;
         tracing::info!(%job, user = user.name, peer = %caller.peer, "a client kills a job");
         if let Some(KnownJob::Waiting(waiting, _)) = self.changeable(caller, &job)? {
-            self.store.kill_waiting(&waiting.description.id).await;
+            self.submitter.jobs.store.kill_waiting(&waiting.description.id).await;
         }
         if let Some(KnownJob::Remote(remote)) = self.changeable(caller, &job)? {
             return change_remote(&remote, ParentInput::KillJob).await;
@@ -362,7 +375,8 @@ impl JobSubmission for ServiceContext {
         };
         let priority = priority(&name).ok_or_else(unknown)?;
         if let Some(KnownJob::Waiting(waiting, _)) = self.changeable(caller, &job)? {
-            let set = self.set_priority_of_waiting(&waiting.description.id, priority).await;
+            let set =
+                self.submitter.set_priority_of_waiting(&waiting.description.id, priority).await;
             if set.map_err(|error| Fault::io(error.to_string()))? {
                 return Ok(());
             }
@@ -378,15 +392,15 @@ impl JobSubmission for ServiceContext {
 
     async fn get_new_job_id(&self, caller: &Caller) -> Result<Option<wire::JobId>, Fault> {
         let user = self.access.submitter(caller)?.name.clone();
-        self.new_job_id(user).await.map(Some)
+        self.submitter.new_job_id(user).await.map(Some)
     }
 
     async fn get_system_dir(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
-        Ok(Some(self.given_dir.clone()))
+        Ok(Some(self.submitter.jobs.dirs.given_dir.clone()))
     }
 
     async fn get_filesystem_name(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
-        Ok(Some(format!("{}/", self.files.default_root())))
+        Ok(Some(format!("{}/", self.submitter.jobs.dirs.files.default_root())))
     }
 
     async fn jobs_to_complete(&self, caller: &Caller) -> Result<Option<Vec<JobStatus>>, Fault> {
@@ -417,7 +431,7 @@ impl JobSubmission for ServiceContext {
         queue: String,
     ) -> Result<Option<Vec<JobStatus>>, Fault> {
         let runs_there = |known: &KnownJob, progress: &JobProgress| {
-            progress.finished_at.is_none() && ServiceContext::is_in_queue(known, &queue)
+            progress.finished_at.is_none() && ClientCalls::is_in_queue(known, &queue)
         };
         Ok(Some(self.statuses(caller, runs_there)))
     }
@@ -446,15 +460,15 @@ impl JobSubmission for ServiceContext {
     }
 }
 
-impl ServiceContext {
+impl ClientCalls {
     /// Spec: mapreduce/07 §7.8.
     async fn cluster_status(&self, caller: &Caller, detailed: bool) -> ClusterStatus {
-        let trackers = self.cluster.trackers();
+        let trackers = self.submitter.shown.cluster.trackers();
         let sum = |count: fn(&wire::TaskTrackerStatus) -> i32| {
             trackers.iter().map(count).fold(0_i32, i32::saturating_add)
         };
         let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-        let known = self.store.all();
+        let known = self.submitter.jobs.store.all();
         let (mut live, mut all) = ([0_u32; 2], [0_u32; 2]);
         for progress in known.iter().filter_map(KnownJob::progress) {
             if progress.finished_at.is_none() {
@@ -465,7 +479,7 @@ impl ServiceContext {
             }
         }
         // The cluster manager knows the whole cluster; a Java one is not asked.
-        let manager = &self.shown.manager;
+        let manager = &self.submitter.shown.manager;
         let cluster = manager.ask::<Status>("/api/v1/status").await;
         let (blacklisted, excluded) = match &cluster {
             Ok(_) => {
@@ -499,7 +513,7 @@ impl ServiceContext {
             blacklisted: count(blacklisted.len()),
             blacklisted_names: if detailed { blacklisted.clone() } else { Vec::new() },
             excluded: count(excluded.len()),
-            tracker_expiry_ms: i64::try_from(self.settings.node_expiry.as_millis())
+            tracker_expiry_ms: i64::try_from(self.submitter.shown.settings.node_expiry.as_millis())
                 .unwrap_or(i64::MAX),
             maps: used(ResourceType::Map).unwrap_or_else(|| whole(live[0])),
             reduces: used(ResourceType::Reduce).unwrap_or_else(|| whole(live[1])),
@@ -524,7 +538,7 @@ impl ServiceContext {
     ) -> Vec<TrackerTasks> {
         let names: Arc<[String]> = trackers.iter().map(|tracker| tracker.name.clone()).collect();
         let mut of_trackers: Vec<Vec<wire::TaskStatus>> = vec![Vec::new(); names.len()];
-        for known in self.store.all() {
+        for known in self.submitter.jobs.store.all() {
             let KnownJob::Job(job) = known else { continue };
             let is_over = job.progress().finished_at.is_some();
             if is_over || !self.access.sees(caller, job.description()) {

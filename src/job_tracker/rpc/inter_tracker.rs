@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corona_config::JobTrackerServiceSettings;
 use corona_hadoop::io::TooLarge;
 use corona_hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTracker;
 use corona_hadoop::protocols::inter_tracker::{InterTracker, JOB_IS_OVER};
@@ -16,14 +17,15 @@ use corona_hadoop::writables::{
 use corona_mapreduce::AttemptKey;
 use corona_model::types::Millis;
 
-use super::answers::known_id;
+use super::answers::{self, known_id};
 use crate::clock::now;
+use crate::jobs::end::Jobs;
 use crate::jobs::job::{AskError, Job};
 use crate::jobs::remote::RemoteJob;
-use crate::jobs::store::KnownJob;
-use crate::launch::launcher::Sender;
-use crate::rpc::answers;
-use crate::service::ServiceContext;
+use crate::jobs::store::{KnownJob, Store};
+use crate::launch::builds::Builds;
+use crate::launch::cluster::Cluster;
+use crate::launch::launcher::{Launcher, Sender};
 use corona_job_engine::parent::{ParentInput, ParentReply, Remote};
 use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, Order};
 use corona_job_wire::{saved, translate};
@@ -48,21 +50,28 @@ pub(crate) fn report_interval(longest: Duration, trackers: usize, jobs: usize) -
     shared.max(SHORTEST_INTERVAL).min(longest)
 }
 
-impl ServiceContext {
-    fn report_interval(&self) -> Duration {
-        let (trackers, jobs) = (self.cluster.count(), self.store.running());
-        report_interval(self.settings.heartbeat_interval, trackers, jobs)
-    }
+/// The calls of task trackers, of tasks, and of job trackers on nodes.
+pub(crate) struct TrackerCalls {
+    pub(crate) settings: Arc<JobTrackerServiceSettings>,
+    pub(crate) jobs: Arc<Jobs>,
+    /// The task trackers that report.
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) builds: Builds,
+    pub(crate) launcher: Launcher,
+    /// Of this service.
+    pub(crate) address: InetAddress,
+}
 
-    /// A job whose details are there.
-    pub(crate) fn job(&self, id: &wire::JobId) -> Option<Job> {
-        match self.store.get(&known_id(id)?)? {
-            KnownJob::Job(job) => Some(job),
-            KnownJob::Arriving(..)
-            | KnownJob::Waiting(..)
-            | KnownJob::Remote(_)
-            | KnownJob::Retired(_) => None,
-        }
+/// The addresses of a job's job tracker, for task trackers: those of this service.
+pub(crate) fn session_trackers(address: &InetAddress) -> SessionTrackers {
+    // See the protocol's implementation: a caller that misses this one waits for it.
+    SessionTrackers { job_tracker: address.clone(), secondary: Some(address.clone()) }
+}
+
+impl TrackerCalls {
+    fn report_interval(&self) -> Duration {
+        let (trackers, jobs) = (self.cluster.count(), self.jobs.store.running());
+        report_interval(self.settings.heartbeat_interval, trackers, jobs)
     }
 }
 
@@ -77,16 +86,7 @@ enum Place {
     Elsewhere,
 }
 
-impl ServiceContext {
-    /// The addresses of a job's job tracker, for task trackers: those of this service.
-    pub(crate) fn session_trackers(&self) -> SessionTrackers {
-        SessionTrackers {
-            job_tracker: self.address.clone(),
-            // See the protocol's implementation: a caller that misses this one waits for it.
-            secondary: Some(self.address.clone()),
-        }
-    }
-
+impl TrackerCalls {
     fn place_of(&self, id: &wire::JobId, at: Millis) -> Place {
         let ended = |progress: &JobProgress, ahead_ms: i64| {
             // What is kept of a job may say that it ends later than now: an earlier process has seen its end, by
@@ -95,10 +95,10 @@ impl ServiceContext {
             progress.finished_at.is_some_and(|end| !is_recent(end))
         };
         let Some(id) = known_id(id) else { return Place::Over(None) };
-        if self.store.was_not_resumed(&id) {
+        if self.jobs.store.was_not_resumed(&id) {
             return Place::Elsewhere;
         }
-        match self.store.get(&id) {
+        match self.jobs.store.get(&id) {
             Some(KnownJob::Job(job)) if ended(&job.progress(), job.ahead_ms()) => {
                 Place::Over(Some(job))
             }
@@ -125,7 +125,7 @@ impl ServiceContext {
         if self.launcher.may_remind(&at.node, id) {
             tracing::info!(%node, job = %id, "a task tracker reports on a job that has ended; sending it the end again");
             let handle = job.description().id.session().map(str::to_owned);
-            let session = SessionInfo { handle, trackers: self.session_trackers() };
+            let session = SessionInfo { handle, trackers: session_trackers(&self.address) };
             self.launcher.forget(&at, Arc::new(Nobody), id.clone(), session);
         }
         true
@@ -139,7 +139,7 @@ impl Sender for Nobody {
     fn not_delivered(&self, _node: Arc<str>, _orders: Vec<Order>, _why: &CallError) {}
 }
 
-impl InterTracker for ServiceContext {
+impl InterTracker for TrackerCalls {
     async fn heartbeat(
         &self,
         _caller: &Caller,
@@ -156,7 +156,7 @@ impl InterTracker for ServiceContext {
         let (node, host): (Arc<str>, Arc<str>) =
             (status.name.as_str().into(), status.host.as_str().into());
         let http_port = status.http_port;
-        let meter = &self.meter;
+        let meter = &self.jobs.meter;
         meter.heartbeats.add(1);
         self.cluster.heard(status);
         self.launcher.heard(&node);
@@ -165,14 +165,14 @@ impl InterTracker for ServiceContext {
             let job = match self.place_of(&id, now()) {
                 Place::Here(job) => {
                     if job.progress().finished_at.is_some() {
-                        self.sweeps.reported(job.description(), None);
+                        self.jobs.sweeps.reported(job.description(), None);
                     }
                     job
                 }
                 Place::Over(job) => {
-                    let known = known_id(&id).and_then(|id| self.store.get(&id));
+                    let known = known_id(&id).and_then(|id| self.jobs.store.get(&id));
                     if let Some(description) = known.as_ref().and_then(KnownJob::description) {
-                        self.sweeps.reported(description, None);
+                        self.jobs.sweeps.reported(description, None);
                     }
                     if !self.remind(&node, &id, job.as_ref()).await {
                         over = Some(id);
@@ -229,11 +229,11 @@ impl InterTracker for ServiceContext {
         if max == 0 && matches!(self.place_of(&job, now()), Place::Over(_)) {
             return Err(is_over(&job));
         }
-        Ok(self.events(&job, from, most).await?.unwrap_or_default())
+        Ok(events(&self.jobs.store, &job, from, most).await?.unwrap_or_default())
     }
 
     async fn get_system_dir(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
-        Ok(Some(self.given_dir.clone()))
+        Ok(Some(self.jobs.dirs.given_dir.clone()))
     }
 
     async fn get_filesystem_name(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
@@ -249,10 +249,10 @@ impl InterTracker for ServiceContext {
     ) -> Result<(), Fault> {
         let text = message.as_deref().unwrap_or_default();
         if let Some(id) = self.builds.refused(caller.peer.ip(), text)
-            && let (Some(job), Some(node)) = (self.job(&id), tracker.as_deref())
+            && let (Some(job), Some(node)) = (self.jobs.store.job(&id), tracker.as_deref())
         {
             let handle = job.description().id.session().map(str::to_owned);
-            let session = SessionInfo { handle, trackers: self.session_trackers() };
+            let session = SessionInfo { handle, trackers: session_trackers(&self.address) };
             self.builds.begin_again(job, node, self.launcher.clone(), session);
         }
         log_error(tracker, error_class, message);
@@ -274,28 +274,26 @@ pub(crate) fn log_error(tracker: Option<String>, class: Option<String>, message:
     tracing::warn!(%tracker, %class, %message, "a task tracker reports an error");
 }
 
-impl ServiceContext {
-    /// Completion events; `None` for a job that is not known or whose events are not kept.
-    pub(crate) async fn events(
-        &self,
-        job: &wire::JobId,
-        from: i32,
-        most: usize,
-    ) -> Result<Option<Vec<wire::TaskCompletionEvent>>, Fault> {
-        let Some(job) = self.job(job) else { return Ok(None) };
-        let from = usize::try_from(from).unwrap_or(0);
-        match job.look(move |job| answers::events(job, from, most)).await {
-            Ok(events) => Ok(Some(events)),
-            Err(AskError::Busy) => Err(Fault::io(AskError::Busy.to_string())),
-            Err(_) => Ok(None),
-        }
+/// Completion events; `None` for a job that is not known or whose events are not kept.
+pub(crate) async fn events(
+    store: &Store,
+    job: &wire::JobId,
+    from: i32,
+    most: usize,
+) -> Result<Option<Vec<wire::TaskCompletionEvent>>, Fault> {
+    let Some(job) = store.job(job) else { return Ok(None) };
+    let from = usize::try_from(from).unwrap_or(0);
+    match job.look(move |job| answers::events(job, from, most)).await {
+        Ok(events) => Ok(Some(events)),
+        Err(AskError::Busy) => Err(Fault::io(AskError::Busy.to_string())),
+        Err(_) => Ok(None),
     }
 }
 
-impl ServiceContext {
+impl TrackerCalls {
     /// The job of a remote job tracker, and the number of its attempt.
     fn remote_job(&self, attempt: &wire::TaskAttemptId) -> Result<(RemoteJob, u32), Fault> {
-        let known = known_id(attempt.job()).and_then(|id| self.store.get(&id));
+        let known = known_id(attempt.job()).and_then(|id| self.jobs.store.get(&id));
         let found = match known {
             Some(KnownJob::Remote(job)) => {
                 let key = translate::attempt_key(&job.description().id, attempt);
@@ -312,7 +310,7 @@ impl ServiceContext {
 /// Remote job trackers report here. Task trackers and reduces that do not reach their job tracker ask here
 /// whether there is a new one: those of a remote job tracker get the address of the next one, and all
 /// others this address, so they wait while the service restarts, instead of giving its jobs up.
-impl InterCoronaJobTracker for ServiceContext {
+impl InterCoronaJobTracker for TrackerCalls {
     async fn report_remote_corona_job_tracker(
         &self,
         _caller: &Caller,
@@ -336,7 +334,7 @@ impl InterCoronaJobTracker for ServiceContext {
         _caller: &Caller,
         failed: InetAddress,
     ) -> Result<Option<InetAddress>, Fault> {
-        let remotes = self.store.all().into_iter().filter_map(|known| match known {
+        let remotes = self.jobs.store.all().into_iter().filter_map(|known| match known {
             KnownJob::Remote(job) => Some(job),
             _ => None,
         });
@@ -413,7 +411,7 @@ mod tests {
     const NODE: &str = "tracker_a:1";
 
     async fn heartbeat(
-        shared: &ServiceContext,
+        shared: &TrackerCalls,
         reports: &[&str],
     ) -> Result<HeartbeatResponse, Fault> {
         let caller =
@@ -440,7 +438,7 @@ mod tests {
     #[tokio::test]
     async fn a_task_tracker_that_reports_on_an_unknown_job_gets_errors() {
         let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await.shared;
+        let shared = service(root.path()).await.calls.trackers;
         assert_eq!(heartbeat(&shared, &[]).await.unwrap().response_id, 5);
         let attempt = "attempt_202611210043.7_0001_m_000000_0";
         let refused = heartbeat(&shared, &[attempt]).await.unwrap_err();
@@ -449,12 +447,12 @@ mod tests {
 
         // One that is being submitted, or that a later run may resume.
         let id: JobId = "job_202611210043.7_0001".parse().unwrap();
-        shared.store.give(id.clone(), "alice".into());
-        shared.store.arrive(&id, "alice").unwrap();
+        shared.jobs.store.give(id.clone(), "alice".into());
+        shared.jobs.store.arrive(&id, "alice").unwrap();
         assert!(heartbeat(&shared, &[attempt]).await.is_ok());
-        shared.store.give_up(&id);
+        shared.jobs.store.give_up(&id);
         assert!(heartbeat(&shared, &[attempt]).await.is_err());
-        shared.store.not_resumed(id);
+        shared.jobs.store.not_resumed(id);
         assert!(heartbeat(&shared, &[attempt]).await.is_ok());
 
         // One that ended a moment ago, one that ended long ago, and one that an earlier process saw end by a
@@ -467,7 +465,7 @@ mod tests {
             progress.finished_at = Some(Millis(now().0 - ago_ms));
             let (description, progress) = (description.into(), progress.into());
             let counters = corona_mapreduce::Counters::default();
-            shared.store.retire(Retired { description, progress, counters, reason: None });
+            shared.jobs.store.retire(Retired { description, progress, counters, reason: None });
             let attempt = format!("attempt_202611210043.{number}_0001_m_000000_0");
             let reply = heartbeat(&shared, &[&attempt]).await;
             assert_eq!(reply.is_ok(), ago_ms == 0, "{number}");
@@ -485,12 +483,12 @@ mod tests {
     #[tokio::test]
     async fn a_task_tracker_that_reports_after_the_end_of_a_job_is_sent_the_end_again() {
         let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await.shared;
+        let shared = service(root.path()).await.calls.trackers;
         let (_stop, stopped) = watch::channel(false);
         let (at, mut hears) = tracker(false, &stopped);
         let (job, _running) = start(&Notes::default(), None);
         job.apply(grant_at(1, &at.address)).await.unwrap();
-        shared.store.begin(job.clone());
+        shared.jobs.store.begin(job.clone());
         let id = answers::job_id(&job.description().id).unwrap();
         let much_later = || Millis(now().0 + END_GRACE_MS);
         assert!(matches!(shared.place_of(&id, much_later()), Place::Here(_)), "it runs");
@@ -514,12 +512,12 @@ mod tests {
     #[tokio::test]
     async fn a_job_whose_time_is_ahead_of_the_clock_has_its_grace_when_it_ends() {
         let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await.shared;
+        let shared = service(root.path()).await.calls.trackers;
         let (_stop, stopped) = watch::channel(false);
         let (at, _hears) = tracker(false, &stopped);
         let (job, _running) = start_ahead(&Notes::default(), 3_600_000);
         job.apply(grant_at(1, &at.address)).await.unwrap();
-        shared.store.begin(job.clone());
+        shared.jobs.store.begin(job.clone());
         all_succeed(&job).await;
         let id = answers::job_id(&job.description().id).unwrap();
         assert!(job.progress().finished_at.unwrap().since(now()) > 3_000_000);
@@ -531,10 +529,10 @@ mod tests {
     #[tokio::test]
     async fn a_task_tracker_that_refuses_again_and_again_begins_again_once() {
         let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await.shared;
+        let shared = service(root.path()).await.calls.trackers;
         let (job, _running) = start(&Notes::default(), None);
         let begin = |node| {
-            let session = SessionInfo { handle: None, trackers: shared.session_trackers() };
+            let session = SessionInfo { handle: None, trackers: session_trackers(&shared.address) };
             shared.builds.begin_again(job.clone(), node, shared.launcher.clone(), session)
         };
         assert!(begin("tracker_a:1"));
@@ -548,13 +546,13 @@ mod tests {
     #[tokio::test]
     async fn a_task_tracker_of_another_build_reports_after_it_has_refused_once() {
         let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await.shared;
+        let shared = service(root.path()).await.calls.trackers;
         let (_stop, stopped) = watch::channel(false);
         let (at, mut hears) = tracker(false, &stopped);
         let notes = Notes::default();
         let (job, _running) = start(&notes, None);
         job.apply(grant_at(1, &at.address)).await.unwrap();
-        shared.store.begin(job.clone());
+        shared.jobs.store.begin(job.clone());
         let caller =
             Caller { peer: corona_access::Peer::plain(([127, 0, 0, 1], 1).into()), user: None };
         let id = &job.description().id;

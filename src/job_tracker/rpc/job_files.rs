@@ -24,7 +24,7 @@ use corona_net::permits::Permits;
 
 use super::access::{ACCESS, Access};
 use super::shared_files::Wanted;
-use crate::service::ServiceContext;
+use crate::pages::shown::Shown;
 
 /// Bytes of one reply.
 const MOST_PIECE_BYTES: usize = 1 << 20;
@@ -538,7 +538,15 @@ fn failed(place: &Place, error: &io::Error) -> Fault {
     }
 }
 
-impl ServiceContext {
+/// The calls for the files of jobs.
+pub(crate) struct FileCalls {
+    pub(crate) access: Arc<Access>,
+    /// The files, where clients and task trackers get them by calls.
+    pub(crate) kept_files: Option<KeptFiles>,
+    pub(crate) shown: Arc<Shown>,
+}
+
+impl FileCalls {
     fn kept(&self) -> Result<&KeptFiles, Fault> {
         let off = "this job tracker does not deliver files of jobs (corona.jt.deliver.files)";
         self.kept_files.as_ref().ok_or_else(|| Fault::io(off))
@@ -564,9 +572,9 @@ impl ServiceContext {
             Of::Job => {
                 self.access.submitter(caller)?;
                 caller.peer.objection(|| Rights::SUBMIT).is_none()
-                    && self.store.may_prepare(job, &user.name)
+                    && self.shown.store.may_prepare(job, &user.name)
             }
-            Of::User => self.store.may_write_output(job, &user.name),
+            Of::User => self.shown.store.may_write_output(job, &user.name),
         };
         let refused = || {
             let what = if of == Of::User { "output" } else { "files" };
@@ -586,7 +594,7 @@ impl ServiceContext {
         // Nodes, and the daemons of the head, see all. Without certificates, users are what they claim. An output
         // lies in its user's directory.
         if let (Of::Job, Some(user)) = (kept.of, caller.peer.user())
-            && self.store.owner(&place.job).as_deref() != Some(user)
+            && self.shown.store.owner(&place.job).as_deref() != Some(user)
         {
             let text = format!("user {user} may not read files of {}", place.job);
             return Err(Fault::of(ACCESS, text));
@@ -602,7 +610,7 @@ impl ServiceContext {
             {
                 let (outputs, shared) = (outputs.clone(), self.clone());
                 let remove = move || {
-                    outputs.remove_old(since, |job| shared.store.is_active(job));
+                    outputs.remove_old(since, |job| shared.shown.store.is_active(job));
                     Ok(())
                 };
                 // It is done again, whatever happened.
@@ -637,7 +645,7 @@ async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|_| Err(Fault::io("the work with the file was stopped")))
 }
 
-impl JobFiles for ServiceContext {
+impl JobFiles for FileCalls {
     async fn status(&self, caller: &Caller, path: String) -> Result<Option<JobFileStatus>, Fault> {
         self.look_at_file(caller, &path, |kept, place| kept.status(&place)).await
     }
@@ -716,11 +724,11 @@ impl JobFiles for ServiceContext {
         lengths: Vec<i64>,
     ) -> Result<Option<String>, Fault> {
         self.access.submitter(caller)?;
-        ServiceContext::unseen(self, Wanted::new(marker, token, files, lengths)?).await
+        FileCalls::unseen(self, Wanted::new(marker, token, files, lengths)?).await
     }
 
     async fn cluster(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
-        let Some(path) = self.settings.cluster_file.clone() else { return Ok(None) };
+        let Some(path) = self.shown.settings.cluster_file.clone() else { return Ok(None) };
         blocking(move || {
             let mut text = String::new();
             let read = File::open(&path).and_then(|file| {
@@ -986,16 +994,17 @@ mod tests {
             ("corona.jt.max.waiting.jobs", "3"),
             ("corona.jt.submission.wait.ms", "1"),
         ];
-        let shared = crate::service::tests::service_with(root.path(), &properties).await.shared;
+        let shared =
+            crate::service::tests::service_with(root.path(), &properties).await.calls.files;
         let (alice, bob) = (caller("alice"), caller("bob"));
-        shared.store.give(job(1), "alice".into());
+        shared.shown.store.give(job(1), "alice".into());
         let dir = format!("/{}/output", job(1));
         let path = format!("{dir}/part-00000");
         let refused = shared.mkdirs(&alice, dir.clone()).await.unwrap_err().to_string();
         assert!(refused.contains("may not write output"), "not before the submission: {refused}");
-        shared.store.give(job(99), "alice".into());
-        assert!(shared.store.arrive(&job(99), "alice").is_ok());
-        assert!(shared.store.arrive(&job(1), "alice").is_ok());
+        shared.shown.store.give(job(99), "alice".into());
+        assert!(shared.shown.store.arrive(&job(99), "alice").is_ok());
+        assert!(shared.shown.store.arrive(&job(1), "alice").is_ok());
         shared.create(&alice, path.clone(), true, 1).await.unwrap();
         shared.write(&alice, path.clone(), 0, FilePiece { bytes: b"x".to_vec() }).await.unwrap();
         let refused = shared.create(&bob, path.clone(), true, 2).await.unwrap_err().to_string();
@@ -1008,7 +1017,7 @@ mod tests {
             assert!(shared.status(&caller(odd), path.clone()).await.is_err(), "{odd}");
         }
         // Once the job is not known any more, its user still takes what it has left, and nobody writes.
-        shared.store.give_up(&job(1));
+        shared.shown.store.give_up(&job(1));
         assert!(shared.write(&alice, path.clone(), 1, FilePiece::default()).await.is_err());
         let listed = shared.list(&alice, dir.clone(), None).await.unwrap();
         assert_eq!(listed.entries.len(), 1);

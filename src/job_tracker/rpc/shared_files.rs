@@ -17,9 +17,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
+use super::job_files::FileCalls;
 use crate::http::{self, Target};
 use crate::launch::hosts::is_usable;
-use crate::service::ServiceContext;
 use corona_hadoop::protocols::job_files::BUSY;
 
 /// Nodes that are asked for one job.
@@ -90,7 +90,7 @@ impl Wanted {
     }
 }
 
-impl ServiceContext {
+impl FileCalls {
     /// What machines do not see, as a sentence; none if all that answer see everything.
     ///
     /// # Errors
@@ -111,15 +111,14 @@ impl ServiceContext {
         let mut unseen = Vec::new();
         if !is_seen {
             let directory = parent(&wanted.marker);
-            unseen
-                .push(format!("the job tracker at {} does not see {directory}", self.address.host));
+            unseen.push(format!("the job tracker at {} does not see {directory}", self.shown.name));
         }
         let nodes = timeout_at(until, self.shown.manager.nodes(MOST_NODES)).await;
         let nodes = nodes.ok().and_then(Result::ok).unwrap_or_default();
         let query = wanted.query();
         let mut asked = JoinSet::new();
         for host in hosts(nodes) {
-            let target = Target::new(&host, self.settings.node_pages_port, &query);
+            let target = Target::new(&host, self.shown.settings.node_pages_port, &query);
             asked.spawn(async move {
                 let _turn = ASKED.acquire().await;
                 let answer = http::get(&target, MAX_ANSWER_BYTES).await;
@@ -198,7 +197,7 @@ mod tests {
         let pages = silent.local_addr().unwrap().to_string();
         let root = tempfile::tempdir().unwrap();
         let manager = [("cm.server.http.address", pages.as_str())];
-        let shared = service_with(root.path(), &manager).await.shared;
+        let shared = service_with(root.path(), &manager).await.calls.files;
         let begun = Instant::now();
         assert_eq!(shared.unseen(Wanted::default()).await.unwrap(), None);
         let turns = QUESTIONS.acquire_many(8).await.unwrap();

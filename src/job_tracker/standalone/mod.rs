@@ -147,7 +147,7 @@ pub struct RemoteJobTracker {
 /// What all parts of it share.
 pub(crate) struct Running {
     arguments: Arguments,
-    settings: JobTrackerServiceSettings,
+    settings: Arc<JobTrackerServiceSettings>,
     site: SiteProperties,
     /// The file with the job's configuration, on this machine.
     job_xml: PathBuf,
@@ -284,7 +284,8 @@ impl RemoteJobTracker {
         let beginning = Beginning { events, first, items, save_failed: tell_failure };
         let linger = settings.linger;
         let (store, job, host) = (Store::of_one(), Some(arguments.job.clone()), &address.host);
-        let shown = Shown::new(&settings, store, files.clone(), None, job, host, pages_at);
+        let settings = Arc::new(settings);
+        let shown = Shown::new(settings.clone(), store, files.clone(), None, job, host, pages_at);
         let running = Arc::new(Running {
             job_dir,
             conf,

@@ -29,7 +29,7 @@ use crate::jobs::statistics::Report;
 use crate::pages::files::JobSession;
 use crate::rpc::answers;
 use crate::submit::staged::{MAX_CONF_BYTES, SPLITS, read_staged};
-use crate::submit::submission::{Bounds, Submission, priority};
+use crate::submit::submission::{Bounds, Submission, SubmittedFiles, priority};
 use corona_job_engine::{JobEngine, JobInput, JobRefusal, JobReply, JobSpec};
 use corona_job_wire::translate;
 
@@ -102,7 +102,7 @@ impl Running {
         submission: Submission,
         begins: Beginning,
     ) -> Result<Job, Fault> {
-        let Submission { description, spec, splits, conf } = submission;
+        let Submission { description, spec, files: SubmittedFiles { splits, conf } } = submission;
         let Beginning { events, first, items, save_failed } = begins;
         let mut info = InfoUpdate::default();
         info.name = Some(description.name.to_string());

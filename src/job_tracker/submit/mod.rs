@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corona_api::cluster::Status;
-use corona_config::{JobConf, JournalSync, SiteProperties, keys};
+use corona_config::{JobConf, JobTrackerServiceSettings, JournalSync, SiteProperties, keys};
 use corona_filesystem::FsError;
 use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
@@ -21,16 +21,20 @@ use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo};
 use corona_journal::DiskStorage;
 use corona_mapreduce::{Counters, JobId, PerKind, TaskDemand};
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
-use corona_process::panics::spawn_detached;
-use corona_session_driver::{Options, SavedSession, SessionDriver, SessionEvents, StartError};
+use corona_session_driver::{
+    DriverHost, Options, SavedSession, SessionDriver, SessionEvents, StartError,
+};
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use self::ids::Ids;
 use self::staged::{CONF, MAX_CONF_BYTES, SPLITS, read_staged};
-use self::submission::{Bounds, Description, Refused, SplitStore, Submission};
+use self::submission::{Bounds, Description, Refused, SplitStore, Submission, SubmittedFiles};
 use self::waiting::Waiting;
 use crate::clock;
-use crate::home;
+use crate::home::{self, Home};
+use crate::jobs::end::Jobs;
 use crate::jobs::finished::KeptJob;
 use crate::jobs::history::{self, History, KeptHistory, UserCopy};
 use crate::jobs::inbox::inbox;
@@ -43,12 +47,17 @@ use crate::jobs::remote::{self, RemoteJob};
 use crate::jobs::session_types;
 use crate::jobs::statistics::Report;
 use crate::jobs::store::{ARRIVING_PAUSE, JobArrival, KnownJob, Retired, memory_of};
+use crate::launch::launcher::Launcher;
 use crate::pages::files::JobSession;
+use crate::pages::shown::Shown;
 use crate::rpc::answers;
 use crate::rpc::answers::known_id;
-use crate::service::{ServiceContext, session_options};
+use crate::rpc::inter_tracker::session_trackers;
+use crate::service::session_options;
 use corona_job_engine::parent::{Parent, ParentInput, ParentSettings};
-use corona_job_engine::{GrantedSlot, JobEngine, JobInput, JobProgress, NodeUsage, RequestId};
+use corona_job_engine::{
+    GrantedSlot, JobEngine, JobInput, JobProgress, NodeUsage, Order, RequestId,
+};
 
 pub(crate) const JOURNAL: &str = "journal";
 /// The lines of its history, for a restart.
@@ -113,7 +122,30 @@ const REPORTS_AFTER_RESTART: u32 = 3;
 /// The least and the longest time of that wait. The first report may have been lost with a connection within TLS.
 const REPORT_WAIT: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 
-impl ServiceContext {
+/// Submits, starts and resumes jobs.
+pub(crate) struct Submitter {
+    pub(crate) settings: Arc<JobTrackerServiceSettings>,
+    pub(crate) site: SiteProperties,
+    pub(crate) jobs: Arc<Jobs>,
+    /// What must survive a restart; no other process uses it.
+    pub(crate) home: Arc<Home>,
+    /// Ids that were given out.
+    pub(crate) ids: Arc<Ids>,
+    pub(crate) journals: Journals,
+    /// Has the sessions.
+    pub(crate) host: DriverHost,
+    pub(crate) launcher: Launcher,
+    /// Of this service, for task trackers.
+    pub(crate) address: InetAddress,
+    /// The user of the service, for calls to others.
+    pub(crate) service_user: User,
+    /// Shows the jobs.
+    pub(crate) shown: Arc<Shown>,
+    /// Becomes true when the program ends.
+    pub(crate) stop: watch::Sender<bool>,
+}
+
+impl Submitter {
     /// An id for a job of this user.
     pub(crate) async fn new_job_id(&self, user: String) -> Result<wire::JobId, Fault> {
         let options = self.options(user.clone());
@@ -125,7 +157,7 @@ impl ServiceContext {
         let (ids, given, owner) = (self.ids.clone(), id.clone(), user.clone());
         let kept = blocking(move || ids.give(given, owner, clock::now())).await;
         kept.and_then(|kept| Ok(kept?)).map_err(|error| fault(&error))?;
-        self.store.give(id, user);
+        self.jobs.store.give(id, user);
         Ok(of_wire)
     }
 
@@ -147,9 +179,9 @@ impl ServiceContext {
     pub(crate) async fn submit(&self, id: &wire::JobId, user: &str) -> Result<JobStatus, Fault> {
         let id = known_id(id).ok_or_else(|| Fault::io(format!("{id} is not the id of a job")))?;
         let known = loop {
-            match self.store.arrive(&id, user) {
+            match self.jobs.store.arrive(&id, user) {
                 Err(error) => {
-                    self.meter.jobs_refused.add(1);
+                    self.jobs.meter.jobs_refused.add(1);
                     return Err(Fault::io(error.to_string()));
                 }
                 // Its client asks again, and an earlier call is at work.
@@ -165,13 +197,13 @@ impl ServiceContext {
     async fn accept(&self, id: &JobId, user: &str, has_place: bool) -> Result<KnownJob, Fault> {
         match self.start(id, user, has_place).await {
             Ok(known) => {
-                self.meter.jobs_submitted.add(1);
+                self.jobs.meter.jobs_submitted.add(1);
                 Ok(known)
             }
             Err(error) => {
-                self.meter.jobs_refused.add(1);
+                self.jobs.meter.jobs_refused.add(1);
                 tracing::info!(job = %id, user, %error, "a job was not accepted");
-                self.store.give_up(id);
+                self.jobs.store.give_up(id);
                 Err(fault(&error))
             }
         }
@@ -187,7 +219,7 @@ impl ServiceContext {
     ) -> Result<KnownJob, SubmitError> {
         let handle: Arc<str> = id.session().ok_or_else(|| SubmitError::Id(id.clone()))?.into();
         // A session of this id that was begun before a restart ends first.
-        let settled = timeout(self.patience(), self.owed.settled(&handle)).await;
+        let settled = timeout(self.patience(), self.jobs.owed.settled(&handle)).await;
         settled.map_err(|_| self.no_reply())?;
         let debt = Debt {
             handle: handle.clone(),
@@ -195,23 +227,23 @@ impl ServiceContext {
             status: SessionStatus::Killed,
             feedback: Vec::new(),
         };
-        self.owed.note(debt.clone()).await?;
+        self.jobs.owed.note(debt.clone()).await?;
         match self.begin(id, user, has_place).await {
             Ok(known) => {
                 let (ids, used) = (self.ids.clone(), id.clone());
                 // A restart finds the job in any case.
                 let _ = blocking(move || ids.used(&used, clock::now())).await;
-                self.owed.settle(&handle).await;
+                self.jobs.owed.settle(&handle).await;
                 Ok(known)
             }
             Err(Failed { error, may_have_session }) => {
-                let directory = self.data_dir(id.as_str());
+                let directory = self.jobs.dirs.data_dir(id.as_str());
                 // While the note is there the next start removes what is left. Without it that would look like
                 // a job whose journal is lost.
                 let _ = blocking(move || home::remove_job(&directory)).await;
                 match may_have_session {
-                    true => self.owed.pay(debt),
-                    false => self.owed.settle(&handle).await,
+                    true => self.jobs.owed.pay(debt),
+                    false => self.jobs.owed.settle(&handle).await,
                 }
                 Err(error)
             }
@@ -226,8 +258,9 @@ impl ServiceContext {
         if to_node.is_some() {
             self.must_offer_job_trackers().await.map_err(without)?;
         }
-        let total = PerKind { map: submission.splits.count(), reduce: submission.spec.reduces };
-        if !has_place || !self.store.claim(id, memory_of(total)) {
+        let total =
+            PerKind { map: submission.files.splits.count(), reduce: submission.spec.reduces };
+        if !has_place || !self.jobs.store.claim(id, memory_of(total)) {
             return self.line_up(submission.description, total).await.map_err(without);
         }
         match to_node {
@@ -241,8 +274,8 @@ impl ServiceContext {
     /// The settings of the parent of a job that a remote job tracker is to run.
     pub(crate) fn to_node(&self, submission: &Submission) -> Option<ParentSettings> {
         let most = self.settings.max_remote_state_bytes;
-        let (maps, reduces) = (submission.splits.count(), submission.spec.reduces);
-        ParentSettings::of(&submission.conf, maps, reduces, most)
+        let (maps, reduces) = (submission.files.splits.count(), submission.spec.reduces);
+        ParentSettings::of(&submission.files.conf, maps, reduces, most)
     }
 
     /// Starts a job, which may have been submitted some time ago.
@@ -251,34 +284,22 @@ impl ServiceContext {
         submission: Submission,
         submitted: Option<Millis>,
     ) -> Result<Job, SubmitError> {
-        let id = submission.description.id.clone();
-        let Submission { description, spec, splits, conf } = submission;
+        let Submission { description, spec, files } = submission;
         let (driver, events, session) = self.open_session(&description).await?;
         let base = Base { description, spec, session };
-        let (directory, journals) = (self.data_dir(id.as_str()), self.journals.clone());
+        let directory = self.jobs.dirs.data_dir(base.description.id.as_str());
+        let journals = self.journals.clone();
         let log = blocking(move || {
             let log = Log::begin(&directory.join(JOURNAL), &journals, &base)?;
             Ok::<_, LogError>((log, base))
         });
         let (log, Base { description, spec, .. }) = log.await??;
-        let log_path = driver.session_log();
-        let history = self.history(&description, &conf, log_path, 0, String::new());
-        let engine = JobEngine::new(spec);
-        let events = Some(events);
-        let (temporary, demand) = (temporary_output(&conf), TaskDemand::of(&conf));
-        let working = Working {
-            description,
-            engine,
-            splits,
-            demand,
-            log,
-            driver,
-            events,
-            history,
-            temporary,
-        };
-        let job = Job::start(self.parts(working, submitted)?, JobInput::Submitted);
-        self.store.begin(job.clone());
+        let (engine, written) = (JobEngine::new(spec), (0, String::new()));
+        let session = (driver, events);
+        let mut parts = self.parts(description, engine, files, log, session, written)?;
+        parts.first_at = submitted;
+        let job = Job::start(parts, JobInput::Submitted);
+        self.jobs.store.begin(job.clone());
         // Its first input is safe when it answers.
         job.look(|_| ()).await?;
         Ok(job)
@@ -305,12 +326,12 @@ impl ServiceContext {
         settings: ParentSettings,
         submitted: Option<Millis>,
     ) -> Result<RemoteJob, SubmitError> {
-        let Submission { description, mut spec, conf, .. } = submission;
+        let Submission { description, mut spec, files } = submission;
         // Only the remote job tracker uses them.
         spec.splits.clear();
         let (driver, events, session) = self.open_session(&description).await?;
         let base = Base { description: description.clone(), spec, session };
-        let directory = self.data_dir(description.id.as_str()).join(JOURNAL);
+        let directory = self.jobs.dirs.data_dir(description.id.as_str()).join(JOURNAL);
         let (journals, handed) = (self.journals.clone(), settings.clone());
         let log = blocking(move || {
             let log = Log::begin(&directory, &journals, &base)?;
@@ -319,11 +340,11 @@ impl ServiceContext {
         });
         let log = log.await??;
         let parent = Parent::new(settings);
-        let temporary = temporary_output(&conf);
+        let temporary = temporary_output(&files.conf);
         let mut parts = self.remote_parts(description, parent, log, driver, events, temporary);
         parts.submitted = submitted.unwrap_or(parts.submitted);
         let job = RemoteJob::start(parts, ParentInput::Submitted);
-        self.store.begin_remote(job.clone());
+        self.jobs.store.begin_remote(job.clone());
         // Its first input is safe when it answers.
         let _ = job.apply(ParentInput::Tick).await?;
         Ok(job)
@@ -338,8 +359,6 @@ impl ServiceContext {
         events: SessionEvents,
         temporary: Option<String>,
     ) -> remote::Parts {
-        let id = description.id.as_str();
-        let user = &self.access.service_user;
         // The remote job tracker writes the history.
         self.note_session(&description.id, driver.session_log());
         let priority = parent.priority().unwrap_or(description.priority);
@@ -351,18 +370,10 @@ impl ServiceContext {
             log: Some(log),
             driver: Arc::new(driver),
             events: Some(events),
-            meter: self.meter.clone(),
-            ending: remote::Ending {
-                owed: self.owed.clone(),
-                store: self.store.clone(),
-                finished: self.finished.clone(),
-                files: self.files.clone(),
-                temporary,
-                job_dir: self.job_dir(id),
-                data_dir: self.data_dir(id),
-            },
+            jobs: self.jobs.clone(),
+            temporary,
             address: self.address.clone(),
-            service_user: User { name: user.clone(), groups: vec![user.clone()] },
+            service_user: self.service_user.clone(),
             connect_timeout: self.settings.launch_connect_timeout,
             call_timeout: self.settings.launch_call_timeout,
             max_queued: self.settings.max_queued_inputs,
@@ -398,14 +409,14 @@ impl ServiceContext {
         options.priority = session_types::priority(priority);
         let (driver, events) = self.host.resume(saved, options).await?;
         let parts = self.remote_parts(description, parent, log, driver, events, temporary);
-        self.store.begin_remote(RemoteJob::start(parts, first));
+        self.jobs.store.begin_remote(RemoteJob::start(parts, first));
         Ok(())
     }
 
     /// Brings the files of a job here and reads them.
     pub(crate) async fn fetch(&self, id: &JobId, user: &str) -> Result<Submission, SubmitError> {
-        let from = self.job_dir(id.as_str());
-        let directory = self.data_dir(id.as_str());
+        let from = self.jobs.dirs.job_dir(id.as_str());
+        let directory = self.jobs.dirs.data_dir(id.as_str());
         let made = directory.clone();
         blocking(move || {
             // What an earlier try has left.
@@ -415,8 +426,10 @@ impl ServiceContext {
             }
         })
         .await??;
-        let splits = read_staged(&self.files, &from, SPLITS, self.settings.max_split_bytes).await?;
-        let conf = read_staged(&self.files, &from, CONF, MAX_CONF_BYTES).await?;
+        let splits =
+            read_staged(&self.jobs.dirs.files, &from, SPLITS, self.settings.max_split_bytes)
+                .await?;
+        let conf = read_staged(&self.jobs.dirs.files, &from, CONF, MAX_CONF_BYTES).await?;
         let (sync, kept) = (self.settings.journal_sync, directory.clone());
         let splits = blocking(move || {
             keep(&kept.join(CONF), &conf, sync)?;
@@ -433,8 +446,8 @@ impl ServiceContext {
         user: &str,
         splits: Option<Vec<u8>>,
     ) -> Result<Submission, SubmitError> {
-        let conf_uri = self.given_conf(id.as_str());
-        let directory = self.data_dir(id.as_str());
+        let conf_uri = self.jobs.dirs.given_conf(id.as_str());
+        let directory = self.jobs.dirs.data_dir(id.as_str());
         let (site, user) = (self.site.clone(), user.to_owned());
         let (bounds, pages) = (Bounds::of(&self.settings), self.shown.address());
         blocking(move || {
@@ -469,7 +482,7 @@ impl ServiceContext {
         let session = timeout(self.patience(), self.host.start_named(handle.clone(), options));
         let session = tokio::select! {
             session = session => session,
-            () = self.store.killed(&job.id) => return Err(SubmitError::Killed),
+            () = self.jobs.store.killed(&job.id) => return Err(SubmitError::Killed),
         };
         let (driver, events) = session.map_err(|_| self.no_reply())??;
         let (pool, log_path) =
@@ -502,7 +515,7 @@ impl ServiceContext {
 
     fn note_session(&self, job: &JobId, log_path: &str) {
         let session = JobSession { handle: None, log_path: log_path.into() };
-        self.shown.sessions.note(job.clone(), session, |id| self.store.get(id).is_some());
+        self.shown.sessions.note(job.clone(), session, |id| self.jobs.store.get(id).is_some());
     }
 
     /// Begins the history of a job, with what an earlier run has written: so many bytes that are kept, and
@@ -512,14 +525,13 @@ impl ServiceContext {
         job: &Description,
         conf: &JobConf,
         log_path: &str,
-        bytes: u64,
-        written: String,
+        (bytes, lines): (u64, String),
     ) -> History {
         self.note_session(&job.id, log_path);
         let location = conf.get(keys::JOB_HISTORY_LOCATION.name);
         let host = &self.address.host;
         let place = history::HistoryTarget {
-            files: self.files.clone(),
+            files: self.jobs.dirs.files.clone(),
             log_path: log_path.to_owned(),
             conf: conf.to_xml().unwrap_or_else(|error| {
                 tracing::warn!(job = %job.id, %error, "the history has no configuration of a job");
@@ -527,83 +539,66 @@ impl ServiceContext {
             }),
             user_copy: UserCopy::of(job, location.as_deref(), host, self.shown.started_ms),
         };
-        let kept = KeptHistory { path: self.data_dir(job.id.as_str()).join(HISTORY), bytes };
-        History::begin(job.id.clone(), place, Some(kept), written)
+        let path = self.jobs.dirs.data_dir(job.id.as_str()).join(HISTORY);
+        History::begin(job.id.clone(), place, Some(KeptHistory { path, bytes }), lines)
     }
 
-    /// What the task of a job works with. Its first input may be of an earlier time.
-    fn parts(&self, working: Working, first_at: Option<Millis>) -> Result<Parts, SubmitError> {
-        let Working {
-            description,
-            engine,
-            splits,
-            demand,
-            log,
-            driver,
-            events,
-            history,
-            temporary,
-        } = working;
+    /// What the task of a job works with.
+    fn parts(
+        &self,
+        description: Description,
+        engine: JobEngine,
+        files: SubmittedFiles,
+        log: Log,
+        (driver, events): (SessionDriver, SessionEvents),
+        written: (u64, String),
+    ) -> Result<Parts, SubmitError> {
+        let SubmittedFiles { splits, conf } = files;
+        let history = self.history(&description, &conf, driver.session_log(), written);
         let inbox = inbox(self.settings.max_queued_inputs);
         let (contact, standing) = (driver.contact(), history.standing());
-        let id = &description.id;
-        let job = answers::job_id(id).ok_or_else(|| SubmitError::Id(id.clone()))?;
-        let trackers = self.session_trackers();
-        let (store, retiring) = (self.store.clone(), id.clone());
-        let user = &self.access.service_user;
+        let (id, description) = (description.id.clone(), Arc::new(description));
         let report = self.settings.proxy_job_tracker_reports.as_ref().map(|proxy| Report {
             proxy: InetAddress { host: proxy.host.to_string(), port: proxy.port },
-            user: User { name: user.clone(), groups: vec![user.clone()] },
+            user: self.service_user.clone(),
             job: id.clone(),
             pool: driver.pool().to_string(),
         });
+        let trackers = session_trackers(&self.address);
+        let meter = &self.jobs.meter;
         let outlet = Live {
             maps: splits.count(),
             splits: Arc::new(splits),
-            demand,
+            demand: TaskDemand::of(&conf),
             spec: Arc::new(engine.spec().without_splits()),
             session: SessionInfo { handle: Some(driver.handle().to_string()), trackers },
             driver: Arc::new(driver),
             launcher: self.launcher.clone(),
-            meter: self.meter.clone(),
+            meter: meter.clone(),
             events: self.shown.events.clone(),
-            job,
-            sender: Arc::new(ToJob { job: inbox.0.downgrade(), meter: self.meter.clone() }),
+            job: answers::job_id(&id).ok_or(SubmitError::Id(id))?,
+            sender: Arc::new(ToJob { job: inbox.0.downgrade(), meter: meter.clone() }),
             orders: Vec::new(),
             ending: Some(Ending {
-                log: Some(log.clone()),
-                history: Some(history),
-                temporary,
-                owed: self.owed.clone(),
-                meter: self.meter.clone(),
-                notice: description.end_notice.clone(),
+                jobs: self.jobs.clone(),
+                description: description.clone(),
+                log: log.clone(),
+                history,
+                temporary: temporary_output(&conf),
                 report,
-                store: store.clone(),
-                finished: self.finished.clone(),
-                sweeps: self.sweeps.clone(),
-                id: id.clone(),
-                user: description.user.clone(),
-                job_dir: self.job_dir(id.as_str()),
-                data_dir: self.data_dir(id.as_str()),
-                files: self.files.clone(),
                 lost: None,
-                done: Arc::new(move || {
-                    for job in store.ended(&retiring) {
-                        spawn_detached("the retirement of a job", retire(store.clone(), job));
-                    }
-                }),
             }),
         };
         Ok(Parts {
-            description: Arc::new(description),
+            description,
             engine,
             log: Some(log),
             outlet: Box::new(outlet),
-            events,
+            events: Some(events),
             contact: Some(contact),
             history: Some(standing),
             inbox,
-            first_at,
+            first_at: None,
             stop: self.stop.subscribe(),
         })
     }
@@ -624,10 +619,10 @@ impl ServiceContext {
             }
         }
         // One whose end was not complete has been ended again, unless its directory was half removed.
-        for KeptJob { job, log_path } in self.finished.load() {
+        for KeptJob { job, log_path } in self.jobs.finished.load() {
             let id = job.description.id.clone();
-            if self.store.get(&id).is_none() {
-                self.store.retire(job);
+            if self.jobs.store.get(&id).is_none() {
+                self.jobs.store.retire(job);
                 if let Some(log_path) = log_path {
                     self.note_session(&id, &log_path);
                 }
@@ -635,15 +630,15 @@ impl ServiceContext {
         }
         for debt in debts {
             let id = JobId::new(&debt.handle, 1).ok();
-            let known = id.and_then(|id| self.store.get(&id));
+            let known = id.and_then(|id| self.jobs.store.get(&id));
             match known {
                 // It was about to begin, and may begin again when that session has ended.
-                Some(KnownJob::Waiting(..)) => self.owed.pay(debt),
+                Some(KnownJob::Waiting(..)) => self.jobs.owed.pay(debt),
                 // Its journal knows the session.
-                Some(known) if known.is_active() => self.owed.settle(&debt.handle).await,
+                Some(known) if known.is_active() => self.jobs.owed.settle(&debt.handle).await,
                 // It is ended again.
                 Some(KnownJob::Job(_) | KnownJob::Remote(_)) => {}
-                _ => self.owed.pay(debt),
+                _ => self.jobs.owed.pay(debt),
             }
         }
         resumed
@@ -651,27 +646,27 @@ impl ServiceContext {
 
     /// A job of an earlier run cannot be resumed: its files stay, and its status has the reason.
     async fn is_lost(&self, name: &str, error: &SubmitError) {
-        let directory = self.data_dir(name);
+        let directory = self.jobs.dirs.data_dir(name);
         tracing::error!(
             job = name, %error, files = %directory.display(),
             "a job of an earlier run is lost; its files are kept"
         );
         let Ok(id) = name.parse::<JobId>() else { return };
-        self.store.not_resumed(id.clone());
+        self.jobs.store.not_resumed(id.clone());
         let reason =
             format!("the job is lost: {error}; its files are kept in {}", directory.display());
         let progress = Arc::new(JobProgress::failed(clock::now()));
         let description = self.description_of(id, directory).await;
         let (description, reason) = (Arc::new(description), Some(reason.into()));
         let counters = Counters::default();
-        self.store.retire(Retired { description, progress, counters, reason });
+        self.jobs.store.retire(Retired { description, progress, counters, reason });
     }
 
     /// What the files of a job say of it; little if they say nothing.
     async fn description_of(&self, id: JobId, directory: PathBuf) -> Description {
         let (site, lost) = (self.site.clone(), id.clone());
         let (bounds, pages) = (Bounds::of(&self.settings), self.shown.address());
-        let conf_uri = self.given_conf(id.as_str());
+        let conf_uri = self.jobs.dirs.given_conf(id.as_str());
         let read = blocking(move || {
             let job_xml = directory.join(CONF);
             let conf = JobConf::read(&site, &job_xml).ok()?;
@@ -687,7 +682,7 @@ impl ServiceContext {
 
     /// Whether there was a job of an earlier run to resume.
     async fn resume(&self, name: &str, in_place: bool) -> Result<bool, SubmitError> {
-        let directory = self.data_dir(name);
+        let directory = self.jobs.dirs.data_dir(name);
         let journals = self.journals.clone();
         let of_waiting = (directory.clone(), journals.clone());
         let waiting = blocking(move || read_waiting(&of_waiting.0, &of_waiting.1));
@@ -709,8 +704,8 @@ impl ServiceContext {
             };
             Left::read(&directory, &site, most, log, replayed).map(Some)
         });
-        let (replayed, log, splits, conf) = match found.await?? {
-            Some(Left::Here { replayed, log, splits, conf }) => (replayed, log, splits, conf),
+        let (replayed, log, files) = match found.await?? {
+            Some(Left::Here { replayed, log, files }) => (replayed, log, *files),
             Some(Left::Remote(replayed, log, temporary)) => {
                 self.resume_remote(*replayed, log, temporary).await?;
                 tracing::info!(job = name, "resumed a job of an earlier run that runs on a node");
@@ -719,29 +714,17 @@ impl ServiceContext {
             None => return Ok(false),
         };
         let Replayed { description, session, engine, history_bytes, history, end, .. } = *replayed;
-        let history = self.history(&description, &conf, &session.log_path, history_bytes, history);
         let mut saved = saved_session(session);
         saved.last_id = engine.last_request().0;
-        let demand = TaskDemand::of(&conf);
+        let demand = TaskDemand::of(&files.conf);
         let open = engine.open_requests().into_iter();
         saved.open = open.map(|open| session_types::open(open, demand)).collect();
         let options = self.session_options(&description);
         let (driver, events) = self.host.resume(saved, options).await?;
         let id = description.id.clone();
-        let events = Some(events);
-        let temporary = temporary_output(&conf);
-        let working = Working {
-            description,
-            engine,
-            splits,
-            demand,
-            log,
-            driver,
-            events,
-            history,
-            temporary,
-        };
-        self.go_on(working, end, in_place)?;
+        let (session, written) = ((driver, events), (history_bytes, history));
+        let parts = self.parts(description, engine, files, log, session, written)?;
+        self.go_on(parts, end, in_place);
         tracing::info!(job = %id, "resumed a job of an earlier run");
         Ok(true)
     }
@@ -749,13 +732,13 @@ impl ServiceContext {
     /// A job of an earlier run waits again, unless it has ended meanwhile.
     async fn resume_waiting(&self, job: Waiting) {
         let id = job.description.id.clone();
-        match self.finished.find(&id) {
+        match self.jobs.finished.find(&id) {
             Some(ended) => {
                 self.remove_waiting(&job.description, ended.progress.state).await;
             }
             None => {
                 tracing::info!(job = %id, "a job of an earlier run waits");
-                self.store.wait(job);
+                self.jobs.store.wait(job);
             }
         }
     }
@@ -763,42 +746,38 @@ impl ServiceContext {
     /// Whether a job without a record in its journal was being submitted when the service died, or has ended.
     fn was_never_accepted(&self, name: &str) -> bool {
         let Ok(id) = name.parse::<JobId>() else { return false };
-        let is_noted = id.session().is_some_and(|handle| self.owed.has(handle));
-        is_noted || self.finished.find(&id).is_some()
+        let is_noted = id.session().is_some_and(|handle| self.jobs.owed.has(handle));
+        is_noted || self.jobs.finished.find(&id).is_some()
     }
 
     /// Starts the task of a job of an earlier run; one that was over is ended again.
     fn go_on(
         &self,
-        working: Working,
+        mut parts: Parts,
         end: Option<(SessionStatus, Vec<NodeUsage>)>,
         in_place: bool,
-    ) -> Result<(), SubmitError> {
-        let Some((status, feedback)) = end else {
-            // Where the service died before the first input was safe, nothing has followed from it.
-            let has_begun = working.engine.has_begun();
-            let parts = self.parts(working, None)?;
-            self.store.begin(match (has_begun, in_place) {
-                (false, _) => Job::start(parts, JobInput::Submitted),
-                (true, false) => Job::start(parts, JobInput::Resumed),
-                (true, true) => {
-                    let patience = self.settings.heartbeat_interval * REPORTS_AFTER_RESTART;
-                    let [least, most] = REPORT_WAIT;
-                    Job::resume_in_place(parts, patience.clamp(least, most))
+    ) {
+        // Where the service died before the first input was safe, nothing has followed from it.
+        let job = match (end, parts.engine.has_begun(), in_place) {
+            (Some((status, feedback)), _, _) => {
+                // Without its events the session would end as killed.
+                for at in parts.engine.trackers() {
+                    parts.outlet.order(at, Order::KillJob);
                 }
-            });
-            return Ok(());
+                parts.outlet.flush();
+                parts.outlet.end(status, feedback);
+                (parts.log, parts.contact) = (None, None);
+                Job::start(parts, JobInput::Tick)
+            }
+            (None, false, _) => Job::start(parts, JobInput::Submitted),
+            (None, true, false) => Job::start(parts, JobInput::Resumed),
+            (None, true, true) => {
+                let patience = self.settings.heartbeat_interval * REPORTS_AFTER_RESTART;
+                let [least, most] = REPORT_WAIT;
+                Job::resume_in_place(parts, patience.clamp(least, most))
+            }
         };
-        // Without its events the session would end as killed.
-        let mut parts = self.parts(working, None)?;
-        for at in parts.engine.trackers() {
-            parts.outlet.order(at, corona_job_engine::Order::KillJob);
-        }
-        parts.outlet.flush();
-        parts.outlet.end(status, feedback);
-        (parts.log, parts.contact) = (None, None);
-        self.store.begin(Job::start(parts, JobInput::Tick));
-        Ok(())
+        self.jobs.store.begin(job);
     }
 
     /// Leaves the jobs that run as they are: the next run resumes them.
@@ -828,7 +807,7 @@ fn read_waiting(directory: &Path, journals: &Journals) -> Result<Option<Waiting>
 /// What an earlier run has left of a job.
 enum Left {
     /// The service runs it.
-    Here { replayed: Box<Replayed>, log: Log, splits: SplitStore, conf: Box<JobConf> },
+    Here { replayed: Box<Replayed>, log: Log, files: Box<SubmittedFiles> },
     /// A remote job tracker does. Its unfinished output is in this directory.
     Remote(Box<Replayed>, Log, Option<String>),
 }
@@ -847,7 +826,7 @@ impl Left {
             let temporary = conf.ok().as_ref().and_then(temporary_output);
             return Ok(Left::Remote(replayed, log, temporary));
         }
-        let conf = Box::new(conf?);
+        let conf = conf?;
         let splits = SplitStore::read(std::fs::read(directory.join(SPLITS))?);
         let (splits, _) = splits.map_err(Refused::from)?;
         // The service died before the journal said that a remote job tracker runs the job.
@@ -860,7 +839,7 @@ impl Left {
                 return Ok(Left::Remote(replayed, log, temporary_output(&conf)));
             }
         }
-        Ok(Left::Here { replayed, log, splits, conf })
+        Ok(Left::Here { replayed, log, files: Box::new(SubmittedFiles { splits, conf }) })
     }
 }
 
@@ -885,30 +864,6 @@ fn open_request(id: RequestId, slot: Option<&GrantedSlot>) -> (ResourceRequest, 
         app_info: slot.address.clone(),
     });
     (request, grant)
-}
-
-/// What the task of a job needs.
-struct Working {
-    description: Description,
-    engine: JobEngine,
-    splits: SplitStore,
-    demand: TaskDemand,
-    log: Log,
-    driver: SessionDriver,
-    events: Option<SessionEvents>,
-    history: History,
-    /// Where its unfinished output is.
-    temporary: Option<String>,
-}
-
-/// Lets the details of a job go.
-async fn retire(store: Arc<crate::jobs::store::Store>, job: Job) {
-    // They are gone if its handling panicked after its end.
-    let counters = job.look(JobEngine::counters).await.unwrap_or_default();
-    let (description, progress) = (job.description().clone(), job.progress());
-    let reason = job.history_note().map(Into::into);
-    store.retire(Retired { description, progress, counters, reason });
-    job.retire().await;
 }
 
 /// Writes a file that is needed after a restart.
@@ -953,7 +908,7 @@ mod tests {
 
     /// A job and its session, at a cluster manager that cannot be reached.
     async fn prepared(
-        shared: &ServiceContext,
+        shared: &Submitter,
         root: &Path,
         properties: &[(&str, &str)],
     ) -> (Submission, Base, SessionDriver, SessionEvents) {
@@ -967,7 +922,7 @@ mod tests {
         let saved = saved_session(session.clone());
         let options = shared.session_options(&description);
         let (driver, events) = shared.host.resume(saved, options).await.unwrap();
-        std::fs::create_dir_all(shared.data_dir(description.id.as_str())).unwrap();
+        std::fs::create_dir_all(shared.jobs.dirs.data_dir(description.id.as_str())).unwrap();
         let base = Base { description, spec: submission.spec.clone(), session };
         (submission, base, driver, events)
     }
@@ -984,11 +939,11 @@ mod tests {
 
     /// What a death of the service in the middle of a submission has left of a job.
     async fn left_behind(root: &Path, properties: &[(&str, &str)], has_base: bool) -> JobId {
-        let shared = service(root).await.shared;
+        let shared = service(root).await.submitter;
         let (submission, base, driver, _events) = prepared(&shared, root, properties).await;
         driver.leave();
         let id = submission.description.id.clone();
-        let directory = shared.data_dir(id.as_str());
+        let directory = shared.jobs.dirs.data_dir(id.as_str());
         write_conf(&directory.join(CONF), properties);
         std::fs::write(directory.join(SPLITS), split_file(vec![split(1, &["a"])])).unwrap();
         if has_base {
@@ -1001,33 +956,37 @@ mod tests {
     }
 
     async fn note(root: &Path, id: &JobId) {
-        let shared = service(root).await.shared;
+        let shared = service(root).await.submitter;
         let (handle, status) = (id.session().unwrap().into(), SessionStatus::Killed);
         let debt = Debt { handle, user: "alice".into(), status, feedback: Vec::new() };
-        shared.owed.note(debt).await.unwrap();
+        shared.jobs.owed.note(debt).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_job_whose_submission_a_death_of_the_service_has_cut_runs() {
         let root = tempfile::tempdir().unwrap();
         let id = left_behind(root.path(), &[("mapred.reduce.tasks", "0")], true).await;
-        let shared = service(root.path()).await.shared;
-        let Some(KnownJob::Job(job)) = shared.store.get(&id) else { panic!("it is not known") };
+        let shared = service(root.path()).await.submitter;
+        let Some(KnownJob::Job(job)) = shared.jobs.store.get(&id) else {
+            panic!("it is not known")
+        };
         assert!(job.look(JobEngine::has_begun).await.unwrap());
         until("a request", || job.progress().requested > 0).await;
 
         let root = tempfile::tempdir().unwrap();
         let to_node = [("mapred.coronajobtracker.forceremote", "true")];
         let id = left_behind(root.path(), &to_node, true).await;
-        let shared = service(root.path()).await.shared;
-        let Some(KnownJob::Remote(job)) = shared.store.get(&id) else { panic!("it is not known") };
+        let shared = service(root.path()).await.submitter;
+        let Some(KnownJob::Remote(job)) = shared.jobs.store.get(&id) else {
+            panic!("it is not known")
+        };
         until("a job that waits for its job tracker", || job.awaits_job_tracker()).await;
         drop((job, shared));
         // Another death finds the parent in the journal, as soon as the first process has let that go.
         let begun = Instant::now();
         loop {
-            let shared = service(root.path()).await.shared;
-            if matches!(shared.store.get(&id), Some(KnownJob::Remote(_))) {
+            let shared = service(root.path()).await.submitter;
+            if matches!(shared.jobs.store.get(&id), Some(KnownJob::Remote(_))) {
                 break;
             }
             assert!(begun.elapsed() < Duration::from_secs(60), "it is not known");
@@ -1038,18 +997,20 @@ mod tests {
     async fn a_submission_that_was_not_accepted_leaves_nothing_and_may_be_repeated() {
         let root = tempfile::tempdir().unwrap();
         let id = {
-            let shared = service(root.path()).await.shared;
+            let shared = service(root.path()).await.submitter;
             let id: JobId = "job_202611210043.1_0001".parse().unwrap();
             shared.ids.give(id.clone(), "alice".into(), clock::now()).unwrap();
             id
         };
         note(root.path(), &id).await;
         assert_eq!(left_behind(root.path(), &[], false).await, id);
-        let shared = service(root.path()).await.shared;
-        assert!(!shared.data_dir(id.as_str()).exists());
-        assert!(shared.store.get(&id).is_none() && shared.owed.has(id.session().unwrap()));
-        assert!(matches!(shared.store.arrive(&id, "bob"), Err(NoPlace::NotOwner { .. })));
-        assert!(matches!(shared.store.arrive(&id, "alice"), Ok(JobArrival::Free)));
+        let shared = service(root.path()).await.submitter;
+        assert!(!shared.jobs.dirs.data_dir(id.as_str()).exists());
+        assert!(
+            shared.jobs.store.get(&id).is_none() && shared.jobs.owed.has(id.session().unwrap())
+        );
+        assert!(matches!(shared.jobs.store.arrive(&id, "bob"), Err(NoPlace::NotOwner { .. })));
+        assert!(matches!(shared.jobs.store.arrive(&id, "alice"), Ok(JobArrival::Free)));
     }
 
     #[tokio::test]
@@ -1071,13 +1032,13 @@ mod tests {
             damage(&directory.join(JOURNAL));
             // However often it starts.
             for _ in 0..2 {
-                let shared = service(root.path()).await.shared;
-                let status = shared.store.get(&id).and_then(|known| known.status());
+                let shared = service(root.path()).await.submitter;
+                let status = shared.jobs.store.get(&id).and_then(|known| known.status());
                 let status = status.unwrap_or_else(|| panic!("{what}: the job is not known"));
                 assert_eq!(answers::state_of(status.run_state), Some(JobState::Failed));
                 let reason = &status.scheduling_info;
                 assert!(reason.contains("the job is lost"), "{what}: {reason}");
-                assert!(shared.store.was_not_resumed(&id));
+                assert!(shared.jobs.store.was_not_resumed(&id));
                 assert!(directory.join(CONF).exists() && directory.join(SPLITS).exists());
             }
         }
@@ -1093,17 +1054,17 @@ mod tests {
     }
 
     /// Checks that a job has failed, why, and that nothing else is left of it.
-    async fn has_failed(shared: &ServiceContext, id: &JobId) {
-        let known = || shared.store.get(id).unwrap();
+    async fn has_failed(shared: &Submitter, id: &JobId) {
+        let known = || shared.jobs.store.get(id).unwrap();
         until("the end of the job", || matches!(known(), KnownJob::Retired(_))).await;
         let status = known().status().unwrap();
         assert_eq!(answers::state_of(status.run_state), Some(JobState::Failed));
         let why = "a bug in the job tracker ended the job (panic: a test)";
         assert!(status.scheduling_info.contains(why), "{status:?}");
-        assert_eq!(shared.store.running(), 0);
-        let directory = shared.data_dir(id.as_str());
+        assert_eq!(shared.jobs.store.running(), 0);
+        let directory = shared.jobs.dirs.data_dir(id.as_str());
         until("the end of its directory", || !directory.exists()).await;
-        let kept = shared.finished.load();
+        let kept = shared.jobs.finished.load();
         let ends = kept.iter().map(|kept| (kept.job.progress.state, kept.job.progress.live));
         assert_eq!(ends.collect::<Vec<_>>(), [(JobState::Failed, PerKind::default())]);
     }
@@ -1111,28 +1072,16 @@ mod tests {
     #[tokio::test]
     async fn a_job_whose_handling_panics_has_failed_for_all_who_ask() {
         let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await.shared;
+        let shared = service(root.path()).await.submitter;
         let (submission, base, driver, events) = prepared(&shared, root.path(), &[]).await;
-        let Submission { description, spec, splits, conf } = submission;
-        let directory = shared.data_dir(description.id.as_str()).join(JOURNAL);
-        let log = Log::begin(&directory, &shared.journals, &base).unwrap();
-        let history = shared.history(&description, &conf, &base.session.log_path, 0, String::new());
-        let (engine, events, temporary) = (JobEngine::new(spec), Some(events), None);
-        let demand = TaskDemand::default();
+        let Submission { description, spec, files } = submission;
         let id = description.id.clone();
-        let working = Working {
-            description,
-            engine,
-            splits,
-            demand,
-            log,
-            driver,
-            events,
-            history,
-            temporary,
-        };
-        let job = Job::start(shared.parts(working, None).unwrap(), JobInput::Submitted);
-        shared.store.begin(job.clone());
+        let directory = shared.jobs.dirs.data_dir(id.as_str()).join(JOURNAL);
+        let log = Log::begin(&directory, &shared.journals, &base).unwrap();
+        let (engine, session) = (JobEngine::new(spec), (driver, events));
+        let parts = shared.parts(description, engine, files, log, session, (0, String::new()));
+        let job = Job::start(parts.unwrap(), JobInput::Submitted);
+        shared.jobs.store.begin(job.clone());
         let (_stop, stopped) = watch::channel(false);
         let (at, mut hears) = tracker(false, &stopped);
         job.apply(grant_at(1, &at.address)).await.unwrap();
@@ -1149,28 +1098,31 @@ mod tests {
     /// A job submitted at this time that a remote job tracker is to run, with the journal that `log` begins in a
     /// directory.
     async fn on_a_node(
-        shared: &ServiceContext,
+        shared: &Submitter,
         root: &Path,
         submitted: Millis,
         log: impl FnOnce(&Path, &Base) -> Log,
     ) -> RemoteJob {
         let to_node = [("mapred.coronajobtracker.forceremote", "true")];
         let (submission, base, driver, events) = prepared(shared, root, &to_node).await;
-        let settings = ParentSettings::of(&submission.conf, 1, 1, 1 << 20).unwrap();
-        let log = log(&shared.data_dir(submission.description.id.as_str()).join(JOURNAL), &base);
+        let settings = ParentSettings::of(&submission.files.conf, 1, 1, 1 << 20).unwrap();
+        let log = log(
+            &shared.jobs.dirs.data_dir(submission.description.id.as_str()).join(JOURNAL),
+            &base,
+        );
         log.hand_over(&settings).unwrap();
         let (description, parent) = (submission.description, Parent::new(settings));
         let mut parts = shared.remote_parts(description, parent, log, driver, events, None);
         parts.submitted = submitted;
         let job = RemoteJob::start(parts, ParentInput::Submitted);
-        shared.store.begin_remote(job.clone());
+        shared.jobs.store.begin_remote(job.clone());
         job
     }
 
     #[tokio::test]
     async fn a_job_on_a_node_whose_handling_panics_has_failed_for_all_who_ask() {
         let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await.shared;
+        let shared = service(root.path()).await.submitter;
         let begin = |at: &Path, base: &Base| Log::begin(at, &shared.journals, base).unwrap();
         let job = on_a_node(&shared, root.path(), clock::now(), begin).await;
         job.panic().await;
@@ -1197,7 +1149,7 @@ mod tests {
     async fn the_session_of_a_job_tracker_on_a_node_is_owed_an_end_during_an_outage() {
         let root = tempfile::tempdir().unwrap();
         // Its cluster manager does not answer.
-        let shared = service(root.path()).await.shared;
+        let shared = service(root.path()).await.submitter;
         let begin = |at: &Path, base: &Base| Log::begin(at, &shared.journals, base).unwrap();
         let job = on_a_node(&shared, root.path(), clock::now(), begin).await;
         let session: Arc<str> = "202611210043.77".into();
@@ -1205,27 +1157,27 @@ mod tests {
         job.ends(0).await;
         until("the end of the job", || job.progress().state == JobState::Succeeded).await;
         let own = job.description().id.session().unwrap();
-        assert!(shared.owed.has(own) && shared.owed.has(&session));
+        assert!(shared.jobs.owed.has(own) && shared.jobs.owed.has(&session));
         assert!(shared.home.owed().join(&*session).exists(), "a restart knows it");
     }
 
     #[tokio::test]
     async fn a_job_on_a_node_that_has_waited_keeps_its_time_and_says_that_it_has_no_history() {
         let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await.shared;
+        let shared = service(root.path()).await.submitter;
         let submitted = Millis(clock::now().0 - 3_600_000);
         let begin = |at: &Path, base: &Base| Log::begin(at, &shared.journals, base).unwrap();
         let job = on_a_node(&shared, root.path(), submitted, begin).await;
         let id = &job.description().id;
         let _node = begun_on_a_node(&job, "202611210043.77".into()).await;
         assert_eq!(job.progress().submitted, submitted);
-        let directory = shared.data_dir(id.as_str()).join(JOURNAL);
+        let directory = shared.jobs.dirs.data_dir(id.as_str()).join(JOURNAL);
         let Opened::Job(_, replayed) = Log::open(&directory, &shared.journals).unwrap() else {
             panic!("its journal")
         };
         assert_eq!(replayed.parent.unwrap().submitted(), Some(submitted), "after a restart");
 
-        let mut status = shared.store.get(id).unwrap().status().unwrap();
+        let mut status = shared.jobs.store.get(id).unwrap().status().unwrap();
         status.scheduling_info = "without a history: a full disk".into();
         job.stands(0, status).await;
         job.ends(0).await;
@@ -1233,17 +1185,17 @@ mod tests {
         until("its note", || job.note().is_some()).await;
         assert_eq!(job.note().as_deref(), Some("without a history: a full disk"));
         assert!(!job.awaits_job_tracker());
-        until("what a restart knows", || !shared.finished.load().is_empty()).await;
-        let kept = shared.finished.load();
+        until("what a restart knows", || !shared.jobs.finished.load().is_empty()).await;
+        let kept = shared.jobs.finished.load();
         assert_eq!(kept[0].job.reason.as_deref(), Some("without a history: a full disk"));
-        assert_eq!(shared.meter.without_history.get(), 1);
+        assert_eq!(shared.jobs.meter.without_history.get(), 1);
     }
 
     /// Another start must not go back to what the job was when its journal failed.
     #[tokio::test]
     async fn a_job_on_a_node_whose_journal_fails_goes_on_and_a_restart_does_not_know_it() {
         let root = tempfile::tempdir().unwrap();
-        let shared = service(root.path()).await.shared;
+        let shared = service(root.path()).await.submitter;
         let mut broken = None;
         let breaks = |at: &Path, base: &Base| {
             let (log, breaks) = breakable(at, base);
@@ -1252,13 +1204,13 @@ mod tests {
         };
         let job = on_a_node(&shared, root.path(), clock::now(), breaks).await;
         job.apply(ParentInput::Tick).await.unwrap().unwrap();
-        let directory = shared.data_dir(job.description().id.as_str()).join(JOURNAL);
+        let directory = shared.jobs.dirs.data_dir(job.description().id.as_str()).join(JOURNAL);
         assert!(directory.exists());
         broken.unwrap().fail_writes(std::io::ErrorKind::StorageFull);
         job.apply(ParentInput::Tick).await.unwrap().unwrap();
         until("the end of its journal", || !directory.exists()).await;
         job.apply(ParentInput::KillJob).await.unwrap().unwrap();
-        let known = || shared.store.get(&job.description().id).unwrap();
+        let known = || shared.jobs.store.get(&job.description().id).unwrap();
         until("the end of the job", || matches!(known(), KnownJob::Retired(_))).await;
         assert_eq!(job.progress().state, JobState::Killed);
     }

@@ -15,14 +15,12 @@ use tokio::time::{sleep, timeout};
 
 use super::submission::Description;
 use super::waiting::Waiting;
+use super::{JOURNAL, SubmitError, Submitter, blocking};
 use crate::clock;
 use crate::jobs::job::end_record;
-use crate::jobs::live::{Closing, keep, remove_data};
 use crate::jobs::owed::Debt;
 use crate::jobs::store::{ARRIVING_PAUSE, KnownJob, Retired};
 use crate::pages::events;
-use crate::service::ServiceContext;
-use crate::submit::{JOURNAL, SubmitError, blocking};
 use corona_job_engine::parent::ParentInput;
 use corona_job_engine::{JobInput, JobProgress};
 
@@ -64,7 +62,7 @@ impl Begun {
     }
 }
 
-impl ServiceContext {
+impl Submitter {
     /// Takes a job that waits: its files are here, and it is kept. Its session begins when it has a place.
     pub(crate) async fn line_up(
         &self,
@@ -75,18 +73,18 @@ impl ServiceContext {
         let priority = description.priority;
         let job = Waiting::new(description, clock::now(), priority, total);
         let known = self.write_waiting(job).await?;
-        tracing::info!(job = %id, %user, "a job {}", self.store.places().reason());
+        tracing::info!(job = %id, %user, "a job {}", self.jobs.store.places().reason());
         Ok(known)
     }
 
     /// Keeps a job that waits before anybody knows of it.
     async fn write_waiting(&self, job: Waiting) -> Result<KnownJob, SubmitError> {
         let (directory, sync) =
-            (self.data_dir(job.description.id.as_str()), self.settings.journal_sync);
+            (self.jobs.dirs.data_dir(job.description.id.as_str()), self.settings.journal_sync);
         let written = job.clone();
         blocking(move || written.write(&directory, sync)).await??;
-        let known = KnownJob::Waiting(Arc::new(job.clone()), self.store.places().clone());
-        self.store.wait(job);
+        let known = KnownJob::Waiting(Arc::new(job.clone()), self.jobs.store.places().clone());
+        self.jobs.store.wait(job);
         Ok(known)
     }
 
@@ -97,10 +95,11 @@ impl ServiceContext {
         id: &JobId,
         priority: SessionPriority,
     ) -> Result<bool, SubmitError> {
-        while matches!(self.store.get(id), Some(KnownJob::Waiting(..))) {
-            let turn = self.store.waiting_files.lock().await;
-            if let Some(job) = self.store.set_priority(id, priority) {
-                let (directory, sync) = (self.data_dir(id.as_str()), self.settings.journal_sync);
+        while matches!(self.jobs.store.get(id), Some(KnownJob::Waiting(..))) {
+            let turn = self.jobs.store.waiting_files.lock().await;
+            if let Some(job) = self.jobs.store.set_priority(id, priority) {
+                let (directory, sync) =
+                    (self.jobs.dirs.data_dir(id.as_str()), self.settings.journal_sync);
                 blocking(move || job.write(&directory, sync)).await??;
                 return Ok(true);
             }
@@ -115,17 +114,17 @@ impl ServiceContext {
     pub(crate) async fn serve_waiting(self: Arc<Self>) {
         let mut working = JoinSet::new();
         loop {
-            while let Some(job) = self.store.next_to_end() {
+            while let Some(job) = self.jobs.store.next_to_end() {
                 let shared = self.clone();
                 working.spawn(async move {
                     shared.end_waiting(&job, JobState::Killed, "killed before it began").await;
                 });
             }
-            while let Some(job) = self.store.next_to_begin() {
+            while let Some(job) = self.jobs.store.next_to_begin() {
                 working.spawn(self.clone().begin_waiting(job));
             }
             tokio::select! {
-                () = self.store.changed() => {}
+                () = self.jobs.store.changed() => {}
                 Some(_) = working.join_next() => {}
             }
         }
@@ -147,13 +146,13 @@ impl ServiceContext {
         match begun {
             Begun::Yes => tracing::info!(job = %id, "a job that has waited begins"),
             Begun::Later(SubmitError::Killed) => {
-                self.store.wait_again(id, "it was killed", Duration::ZERO);
+                self.jobs.store.wait_again(id, "it was killed", Duration::ZERO);
             }
             Begun::Later(error) => {
                 tracing::warn!(job = %id, %error, "a job that has waited cannot begin; it is tried again");
-                self.store.wait_again(id, &error.to_string(), AGAIN_PAUSE);
+                self.jobs.store.wait_again(id, &error.to_string(), AGAIN_PAUSE);
                 sleep(AGAIN_PAUSE).await;
-                self.store.look_again();
+                self.jobs.store.look_again();
             }
             Begun::Never(error) => {
                 tracing::error!(job = %id, %error, "a job that has waited cannot begin; it fails");
@@ -163,27 +162,27 @@ impl ServiceContext {
     }
 
     fn waits(&self, id: &JobId) -> bool {
-        matches!(self.store.get(id), Some(KnownJob::Waiting(..)))
+        matches!(self.jobs.store.get(id), Some(KnownJob::Waiting(..)))
     }
 
     /// As for a job that begins when it is submitted, its session is noted until its journal is safe.
     async fn try_to_begin(&self, job: &Waiting) -> Result<(), SubmitError> {
         let id = &job.description.id;
         let handle: Arc<str> = id.session().ok_or_else(|| SubmitError::Id(id.clone()))?.into();
-        let settled = timeout(self.patience(), self.owed.settled(&handle));
+        let settled = timeout(self.patience(), self.jobs.owed.settled(&handle));
         tokio::select! {
             settled = settled => settled.map_err(|_| self.no_reply())?,
-            () = self.store.killed(id) => return Err(SubmitError::Killed),
+            () = self.jobs.store.killed(id) => return Err(SubmitError::Killed),
         }
         let user = job.description.user.clone();
         let (status, feedback) = (SessionStatus::Killed, Vec::new());
         let debt = Debt { handle: handle.clone(), user, status, feedback };
-        self.owed.note(debt.clone()).await?;
-        let directory = self.data_dir(id.as_str());
+        self.jobs.owed.note(debt.clone()).await?;
+        let directory = self.jobs.dirs.data_dir(id.as_str());
         match without_panic(id, self.begin_kept(job)).await {
             Ok(()) => {
                 self.forget_waiting(&directory).await;
-                self.owed.settle(&handle).await;
+                self.jobs.owed.settle(&handle).await;
                 self.restore_priority(job).await;
                 Ok(())
             }
@@ -199,7 +198,7 @@ impl ServiceContext {
                 if let Ok(Err(error)) = removed {
                     tracing::warn!(job = %id, %error, "cannot remove the journal of a job that did not begin");
                 }
-                self.owed.pay(debt);
+                self.jobs.owed.pay(debt);
                 Err(error)
             }
         }
@@ -207,7 +206,7 @@ impl ServiceContext {
 
     /// The job has begun: a restart finds its journal, which counts.
     async fn forget_waiting(&self, directory: &Path) {
-        let _turn = self.store.waiting_files.lock().await;
+        let _turn = self.jobs.store.waiting_files.lock().await;
         let directory = directory.to_owned();
         let forgotten = blocking(move || Waiting::forget(&directory)).await;
         if let Ok(Err(error)) = forgotten {
@@ -230,7 +229,7 @@ impl ServiceContext {
         if priority == job.description.priority {
             return;
         }
-        let set = match self.store.get(&job.description.id) {
+        let set = match self.jobs.store.get(&job.description.id) {
             Some(KnownJob::Job(running)) => {
                 running.apply(JobInput::SetPriority { priority }).await.map(drop)
             }
@@ -261,13 +260,10 @@ impl ServiceContext {
             counters: Counters::default(),
             reason: Some(format!("{why}; it has no history").into()),
         };
-        let ended = caught(keep(self.finished.clone(), retired(), "")).await;
-        match state {
-            JobState::Failed => self.meter.jobs_failed.add(1),
-            _ => self.meter.jobs_killed.add(1),
-        }
+        let ended = caught(self.jobs.keep(retired(), "")).await;
+        self.jobs.meter.job_ended(state);
         // Whatever happens, the job ends for those who ask, and its place is free.
-        self.store.lost(retired());
+        self.jobs.store.lost(retired());
         let ended = match ended {
             Ok(()) => caught(self.clean_up(&description, &progress)).await,
             panicked => panicked,
@@ -289,16 +285,8 @@ impl ServiceContext {
 
     /// The last of what follows the end of a job that has not begun.
     pub(crate) async fn remove_waiting(&self, description: &Description, state: JobState) {
-        let closing = Closing {
-            job: description.id.clone(),
-            state,
-            notice: description.end_notice.clone(),
-            files: self.files.clone(),
-            job_dir: self.job_dir(description.id.as_str()),
-            log: None,
-        };
-        closing.carry_out().await;
-        remove_data(self.data_dir(description.id.as_str()), None).await;
+        self.jobs.close(description, state, None).await;
+        self.jobs.remove_data(description, None).await;
     }
 }
 
@@ -333,8 +321,8 @@ mod tests {
         ("corona.jt.submission.wait.ms", "200"),
     ];
 
-    async fn service(root: &Path) -> Arc<ServiceContext> {
-        service_with(root, &ONE_PLACE).await.shared
+    async fn service(root: &Path) -> Arc<Submitter> {
+        service_with(root, &ONE_PLACE).await.submitter
     }
 
     fn id(number: u32) -> JobId {
@@ -342,14 +330,14 @@ mod tests {
     }
 
     /// A job of alice takes the only place, as one that is being submitted.
-    fn take_the_place(shared: &ServiceContext) {
-        shared.store.give(id(99), "alice".into());
-        assert!(shared.store.arrive(&id(99), "alice").is_ok());
+    fn take_the_place(shared: &Submitter) {
+        shared.jobs.store.give(id(99), "alice".into());
+        assert!(shared.jobs.store.arrive(&id(99), "alice").is_ok());
     }
 
     /// Submits a job of two maps, whose files lie where its client has left them.
     async fn submit(
-        shared: &ServiceContext,
+        shared: &Submitter,
         number: u32,
         priority: &str,
     ) -> Result<wire::JobStatus, String> {
@@ -358,14 +346,15 @@ mod tests {
     }
 
     async fn submit_with(
-        shared: &ServiceContext,
+        shared: &Submitter,
         number: u32,
         priority: &str,
         splits: &[u8],
     ) -> Result<wire::JobStatus, String> {
         let job = id(number);
-        shared.store.give(job.clone(), "alice".into());
-        let (_, directory) = shared.files.resolve(&shared.job_dir(job.as_str())).unwrap();
+        shared.jobs.store.give(job.clone(), "alice".into());
+        let (_, directory) =
+            shared.jobs.dirs.files.resolve(&shared.jobs.dirs.job_dir(job.as_str())).unwrap();
         let directory = Path::new(directory.path());
         fs::create_dir_all(directory).unwrap();
         let properties = [("mapred.job.priority", priority), ("mapred.reduce.tasks", "0")];
@@ -375,8 +364,8 @@ mod tests {
         submitted.map_err(|fault| fault.to_string())
     }
 
-    fn state(shared: &ServiceContext, number: u32) -> Option<(JobState, String)> {
-        let status = shared.store.get(&id(number))?.status()?;
+    fn state(shared: &Submitter, number: u32) -> Option<(JobState, String)> {
+        let status = shared.jobs.store.get(&id(number))?.status()?;
         Some((answers::state_of(status.run_state)?, status.scheduling_info))
     }
 
@@ -388,18 +377,18 @@ mod tests {
         for number in [1, 2] {
             submit(&shared, number, "NORMAL").await.unwrap();
         }
-        shared.store.give_up(&id(99));
-        let job = shared.store.next_to_begin().unwrap();
+        shared.jobs.store.give_up(&id(99));
+        let job = shared.jobs.store.next_to_begin().unwrap();
         shared.conclude(&job, async { panic!("a test") }).await;
         let (failed, reason) = state(&shared, 1).unwrap();
         assert_eq!(failed, JobState::Failed);
         assert!(reason.contains("a part of the job tracker has failed"), "{reason}");
-        let directory = shared.data_dir(id(1).as_str());
+        let directory = shared.jobs.dirs.data_dir(id(1).as_str());
         until("the end of its directory", || !directory.exists()).await;
-        assert_eq!(shared.store.next_to_begin().unwrap().description.id, id(2));
+        assert_eq!(shared.jobs.store.next_to_begin().unwrap().description.id, id(2));
         // One that had begun before the panic goes on.
         shared.conclude(&job, async { panic!("a test") }).await;
-        assert_eq!(shared.store.running(), 1);
+        assert_eq!(shared.jobs.store.running(), 1);
     }
 
     #[tokio::test]
@@ -414,12 +403,12 @@ mod tests {
                 let status = submit(&shared, number, "NORMAL").await.unwrap();
                 assert_eq!(answers::state_of(status.run_state), Some(JobState::Prep));
                 assert_eq!(status.scheduling_info, reason);
-                assert!(!shared.data_dir(id(number).as_str()).join(JOURNAL).exists());
+                assert!(!shared.jobs.dirs.data_dir(id(number).as_str()).join(JOURNAL).exists());
                 submitted.push(status.start_time_ms);
             }
             let again = submit(&shared, 2, "NORMAL").await.unwrap();
             assert_eq!(again.start_time_ms, submitted[1], "a client may ask twice");
-            assert!(!shared.owed.has(id(1).session().unwrap()), "nothing is owed for it");
+            assert!(!shared.jobs.owed.has(id(1).session().unwrap()), "nothing is owed for it");
             let refused = submit(&shared, 4, "NORMAL").await.unwrap_err();
             assert!(refused.contains("corona.jt.max.waiting.jobs"), "{refused}");
             let high = SessionPriority::High;
@@ -428,19 +417,19 @@ mod tests {
         };
         let started = service_with(root.path(), &ONE_PLACE).await;
         assert_eq!(started.resumed(), 3);
-        let shared = started.shared;
-        assert_eq!(shared.store.load().waiting, 3);
-        let status = shared.store.get(&id(3)).unwrap().status().unwrap();
+        let shared = started.submitter;
+        assert_eq!(shared.jobs.store.load().waiting, 3);
+        let status = shared.jobs.store.get(&id(3)).unwrap().status().unwrap();
         assert_eq!(
             (status.start_time_ms, status.priority),
             (submitted[2], wire::JobPriority::High)
         );
         let mut order = Vec::new();
-        while let Some(job) = shared.store.next_to_begin() {
+        while let Some(job) = shared.jobs.store.next_to_begin() {
             order.push(job.description.id.clone());
-            let again = shared.store.arrive(&job.description.id, "alice").is_ok();
+            let again = shared.jobs.store.arrive(&job.description.id, "alice").is_ok();
             assert!(again, "it is known");
-            let other = shared.store.arrive(&job.description.id, "bob");
+            let other = shared.jobs.store.arrive(&job.description.id, "bob");
             assert!(matches!(other, Err(NoPlace::NotOwner { .. })));
             shared.end_waiting(&job, JobState::Failed, "a test").await;
         }
@@ -455,17 +444,17 @@ mod tests {
         take_the_place(&shared);
         submit(&shared, 1, "NORMAL").await.unwrap();
         let serving = tokio::spawn(shared.clone().serve_waiting());
-        shared.store.give_up(&id(99));
+        shared.jobs.store.give_up(&id(99));
         until("a reason", || {
             let (state, note) = state(&shared, 1).unwrap();
             assert_eq!(state, JobState::Prep);
             note.contains("the cluster manager")
         })
         .await;
-        assert!(!shared.data_dir(id(1).as_str()).join(JOURNAL).exists());
-        shared.store.kill_waiting(&id(1)).await;
+        assert!(!shared.jobs.dirs.data_dir(id(1).as_str()).join(JOURNAL).exists());
+        shared.jobs.store.kill_waiting(&id(1)).await;
         assert_eq!(state(&shared, 1).unwrap().0, JobState::Killed);
-        until("a free place", || shared.store.running() == 0).await;
+        until("a free place", || shared.jobs.store.running() == 0).await;
         serving.abort();
     }
 
@@ -476,17 +465,17 @@ mod tests {
             let shared = service(root.path()).await;
             take_the_place(&shared);
             submit(&shared, 1, "NORMAL").await.unwrap();
-            let splits = shared.data_dir(id(1).as_str()).join("job.split");
+            let splits = shared.jobs.dirs.data_dir(id(1).as_str()).join("job.split");
             match bytes {
                 Some(bytes) => fs::write(splits, bytes).unwrap(),
                 None => fs::remove_file(splits).unwrap(),
             }
             let serving = tokio::spawn(shared.clone().serve_waiting());
-            shared.store.give_up(&id(99));
+            shared.jobs.store.give_up(&id(99));
             until("the end of the job", || state(&shared, 1).unwrap().0 == JobState::Failed).await;
             let (_, note) = state(&shared, 1).unwrap();
             assert!(note.contains(reason), "{note}");
-            until("a free place", || shared.store.running() == 0).await;
+            until("a free place", || shared.jobs.store.running() == 0).await;
             serving.abort();
         }
     }
@@ -499,7 +488,7 @@ mod tests {
             let shared = service(root.path()).await;
             take_the_place(&shared);
             submit(&shared, 1, "NORMAL").await.unwrap();
-            shared.data_dir(id(1).as_str())
+            shared.jobs.dirs.data_dir(id(1).as_str())
         };
         let journal = directory.join(JOURNAL);
         fs::create_dir(&journal).unwrap();
@@ -516,7 +505,7 @@ mod tests {
     async fn a_refused_job_has_no_directory_any_more_when_its_note_goes() {
         let root = tempfile::tempdir().unwrap();
         let shared = service(root.path()).await;
-        let owed = shared.owed.clone();
+        let owed = shared.jobs.owed.clone();
         let mut seen = false;
         // On a busy machine the directory comes and goes between two looks.
         for number in 1..=200 {
@@ -524,7 +513,7 @@ mod tests {
                 break;
             }
             let job = id(number);
-            let directory = shared.data_dir(job.as_str());
+            let directory = shared.jobs.dirs.data_dir(job.as_str());
             let submitting = submit_with(&shared, number, "NORMAL", b"no splits");
             let mut submitting = std::pin::pin!(submitting);
             let refused = loop {
@@ -551,12 +540,12 @@ mod tests {
             let shared = service(root.path()).await;
             take_the_place(&shared);
             submit(&shared, 1, "NORMAL").await.unwrap();
-            fs::write(shared.data_dir(id(1).as_str()).join(FILE), [FORM + 1, 0]).unwrap();
+            fs::write(shared.jobs.dirs.data_dir(id(1).as_str()).join(FILE), [FORM + 1, 0]).unwrap();
         }
         let shared = service(root.path()).await;
         let (state, note) = state(&shared, 1).unwrap();
         assert_eq!(state, JobState::Failed);
         assert!(note.contains("waiting has form 2, which this version cannot read"), "{note}");
-        assert!(shared.data_dir(id(1).as_str()).exists());
+        assert!(shared.jobs.dirs.data_dir(id(1).as_str()).exists());
     }
 }

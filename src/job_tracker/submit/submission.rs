@@ -125,6 +125,12 @@ impl Bounds {
 pub(crate) struct Submission {
     pub(crate) description: Description,
     pub(crate) spec: JobSpec,
+    pub(crate) files: SubmittedFiles,
+}
+
+/// The files of a job, beside what its engine knows of them.
+#[derive(Debug)]
+pub(crate) struct SubmittedFiles {
     pub(crate) splits: SplitStore,
     pub(crate) conf: JobConf,
 }
@@ -175,7 +181,7 @@ impl Submission {
             settings: JobSettings::of(&conf).limited(&JobSettings::of(&JobConf::of_site(site))),
             racks: Vec::new(),
         };
-        Ok(Submission { description, spec, splits, conf })
+        Ok(Submission { description, spec, files: SubmittedFiles { splits, conf } })
     }
 }
 
@@ -387,8 +393,8 @@ pub(crate) mod tests {
         assert_eq!(lengths, [99, 98, 97]);
         let hosts: Vec<&str> = submission.spec.splits[2].hosts.iter().map(|host| &**host).collect();
         assert_eq!(hosts, ["b", "b"]);
-        assert_eq!(submission.splits.get(1).unwrap().data, [2, 2]);
-        assert_eq!(submission.splits.get(3), None);
+        assert_eq!(submission.files.splits.get(1).unwrap().data, [2, 2]);
+        assert_eq!(submission.files.splits.get(3), None);
         assert_eq!(submission.spec.reduces, 2);
     }
 

@@ -10,18 +10,17 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use corona_filesystem::FileSystems;
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::protocols::job_submission::JobSubmissionClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, Fault, User};
 use corona_hadoop::writables as wire;
-use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
+use corona_hadoop::writables::{InetAddress, SessionInfo};
 use corona_mapreduce::history::JobEnd;
 use corona_mapreduce::{AttemptKey, Counters, JobState, PerKind, TaskDemand};
 use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
-use corona_process::panics::{Panic, caught, spawn_detached};
+use corona_process::panics::{Panic, TaskPanicked, caught, run_essential, spawn_detached};
 use corona_session_driver::{Contact, InfoUpdate, SessionDriver, SessionEvents};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -30,17 +29,16 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use self::remains::Remains;
 use self::watcher::Watcher;
 use super::actor::{Actor, AskError, JobClock, Records, SessionChange, Subject, queued};
-use super::finished::Finished;
+use super::end::Jobs;
 use super::job::{WITHOUT_HISTORY, lost_reason, note_of_silence};
-use super::live::{Closing, end_session, keep, log_end, remove_data};
 use super::log::Log;
-use super::owed::{Debt, Owed};
+use super::owed::Debt;
 use super::session_types;
-use super::store::{Retired, Store};
+use super::store::Retired;
 use crate::clock::now;
 use crate::launch::launcher::parse;
-use crate::meter::Meter;
 use crate::rpc::answers;
+use crate::rpc::inter_tracker::session_trackers;
 use crate::submit::submission::Description;
 use corona_job_engine::parent::{
     EndReason, Parent, ParentEffect, ParentInput, ParentOutcome, ParentRefusal, ParentReply,
@@ -128,8 +126,9 @@ pub(crate) struct Parts {
     pub(crate) log: Option<Log>,
     pub(crate) driver: Arc<SessionDriver>,
     pub(crate) events: Option<SessionEvents>,
-    pub(crate) meter: Arc<Meter>,
-    pub(crate) ending: Ending,
+    pub(crate) jobs: Arc<Jobs>,
+    /// Where its unfinished output is.
+    pub(crate) temporary: Option<String>,
     /// The priority that the job has now.
     pub(crate) priority: SessionPriority,
     /// Maps and reduces.
@@ -144,20 +143,6 @@ pub(crate) struct Parts {
     pub(crate) max_queued: usize,
     /// Becomes true when the program ends.
     pub(crate) stop: watch::Receiver<bool>,
-}
-
-/// What remains to be done when a job is over.
-pub(crate) struct Ending {
-    pub(crate) owed: Arc<Owed>,
-    pub(crate) store: Arc<Store>,
-    pub(crate) finished: Arc<Finished>,
-    pub(crate) files: Arc<FileSystems>,
-    /// Where its unfinished output is.
-    pub(crate) temporary: Option<String>,
-    /// The job's directory in the system directory.
-    pub(crate) job_dir: String,
-    /// What the service keeps of it on this machine.
-    pub(crate) data_dir: std::path::PathBuf,
 }
 
 impl RemoteJob {
@@ -236,7 +221,7 @@ impl RemoteJob {
                 let subject = &mut actor.subject;
                 if let Err(panic) = caught(subject.lost(&panic)).await {
                     tracing::error!(job = %id, %panic, "the end of a job panicked; the next start ends it again");
-                    subject.parts.ending.store.remote_ended(&id);
+                    subject.parts.jobs.store.remote_ended(&id);
                 }
             }
             if actor.subject.is_over {
@@ -477,7 +462,7 @@ struct ParentWork {
     remote_session: Option<Arc<str>>,
     remote_debt: Option<Debt>,
     /// Does the last of what follows the end.
-    closing: Option<JoinHandle<()>>,
+    closing: Option<JoinHandle<Result<(), TaskPanicked>>>,
     /// The remote job tracker on which the job is being killed.
     killing: Option<(Remote, JoinHandle<()>)>,
 }
@@ -664,7 +649,7 @@ impl ParentWork {
 
     /// The session of a remote job tracker that is lost ends, also if the service dies meanwhile.
     async fn end_session_of_remote(&self, handle: Arc<str>) {
-        let (owed, status) = (&self.parts.ending.owed, SessionStatus::TimedOut);
+        let (owed, status) = (&self.parts.jobs.owed, SessionStatus::TimedOut);
         let (user, feedback) = (self.parts.description.user.clone(), Vec::new());
         let debt = Debt { handle, user, status, feedback };
         self.note_debt(debt.clone()).await;
@@ -673,7 +658,7 @@ impl ParentWork {
 
     async fn note_debt(&self, debt: Debt) {
         let session = debt.handle.clone();
-        if let Err(error) = self.parts.ending.owed.note(debt).await {
+        if let Err(error) = self.parts.jobs.owed.note(debt).await {
             let job = &self.parts.description.id;
             tracing::warn!(%job, %session, %error, "cannot keep that a session is to be ended");
         }
@@ -730,10 +715,7 @@ impl ParentWork {
         let task = self.order(attempt);
         let session = SessionInfo {
             handle: Some(self.parts.driver.handle().to_string()),
-            trackers: SessionTrackers {
-                job_tracker: self.parts.address.clone(),
-                secondary: Some(self.parts.address.clone()),
-            },
+            trackers: session_trackers(&self.parts.address),
         };
         let options = ClientOptions {
             attempt_timeout: self.parts.connect_timeout,
@@ -845,25 +827,16 @@ impl ParentWork {
     /// Everything that follows the end of a job.
     async fn end(&mut self, state: JobState, status: SessionStatus) {
         self.is_over = true;
-        match state {
-            JobState::Succeeded => self.parts.meter.jobs_succeeded.add(1),
-            JobState::Failed => self.parts.meter.jobs_failed.add(1),
-            _ => self.parts.meter.jobs_killed.add(1),
-        }
-        let driver = self.parts.driver.clone();
-        let handle = driver.handle().clone();
-        let (job, name) = (&self.parts.description.id, &self.parts.description.name);
-        let user = self.parts.description.user.clone();
-        log_end(job, name, &user, &handle, state);
+        let Parts { jobs, description, driver, temporary, .. } = &self.parts;
+        jobs.ended(description, driver.handle(), state);
+        let (handle, user) = (driver.handle().clone(), description.user.clone());
         let debt = Debt { handle, user, status, feedback: Vec::new() };
         let remote_debt = self.note_end_of_remote(status).await;
-        let owed = &self.parts.ending.owed;
-        match (end_session(owed, driver, debt).await, remote_debt) {
+        match (jobs.end_session(driver.clone(), debt).await, remote_debt) {
             // It has answered the job tracker on the node as well.
-            (true, Some(debt)) => owed.settle(&debt.handle).await,
+            (true, Some(debt)) => jobs.owed.settle(&debt.handle).await,
             (_, remote_debt) => self.remote_debt = remote_debt,
         }
-        let job = &self.parts.description.id;
         let mut progress = JobProgress::clone(&self.publish.borrow());
         progress.state = state;
         progress.cleanup = 1.0;
@@ -875,17 +848,16 @@ impl ParentWork {
         progress.finished_at.get_or_insert_with(now);
         let progress = Arc::new(progress);
         if self.without_history.is_some() {
-            self.parts.meter.without_history.add(1);
+            jobs.meter.without_history.add(1);
         }
         let reason = self.reason();
         let retired = || Retired {
-            description: self.parts.description.clone(),
+            description: description.clone(),
             progress: progress.clone(),
             counters: self.counters.clone(),
             reason: reason.clone(),
         };
-        let Parts { description, ending, .. } = &self.parts;
-        ending.store.remote_ended(&description.id);
+        jobs.store.remote_ended(&description.id);
         // A client that sees the end of the job must not be sent to a job tracker that has ended.
         if self.lingers {
             let counters = Arc::new(self.counters.clone());
@@ -893,43 +865,33 @@ impl ParentWork {
                 (place.counters, place.note) = (Some(counters), reason.clone());
             });
         } else {
-            ending.store.retire(retired());
+            jobs.store.retire(retired());
         }
         self.publish.send_replace(progress.clone());
-        let log_path = self.parts.driver.session_log();
-        keep(ending.finished.clone(), retired(), log_path).await;
+        let log_path = driver.session_log();
+        jobs.keep(retired(), log_path).await;
         let finish_ms = progress.finished_at.map_or(0, |at| at.0);
         // One that has ended the job has ended its history, and cleaned up.
         let remains = (!self.lingers).then(|| Remains {
-            job: job.clone(),
-            user: description.user.clone(),
             end: JobEnd::without_counts(state, finish_ms),
             log_path: log_path.to_owned(),
-            temporary: ending.temporary.clone(),
-            job_dir: ending.job_dir.clone(),
-            files: ending.files.clone(),
+            temporary: temporary.clone(),
         });
-        let closing = Closing {
-            job: job.clone(),
-            state,
-            notice: description.end_notice.clone(),
-            files: ending.files.clone(),
-            job_dir: ending.job_dir.clone(),
-            log: self.records.log().cloned(),
-        };
-        self.closing = Some(tokio::spawn(async move {
-            if let Some(remains) = remains {
-                remains.complete().await;
-            }
-            closing.carry_out().await;
-        }));
+        let (jobs, description) = (jobs.clone(), description.clone());
+        let log = self.records.log().cloned();
+        self.closing =
+            Some(tokio::spawn(run_essential("what follows the end of a job", async move {
+                if let Some(remains) = remains {
+                    remains.complete(&jobs, &description).await;
+                }
+                jobs.close(&description, state, log.as_ref()).await;
+            })));
     }
 
     /// What an earlier run has kept of a job that had ended.
     async fn recall(&mut self) {
-        let finished = self.parts.ending.finished.clone();
-        let id = self.parts.description.id.clone();
-        let found = tokio::task::spawn_blocking(move || finished.find(&id)).await;
+        let (jobs, id) = (self.parts.jobs.clone(), self.parts.description.id.clone());
+        let found = tokio::task::spawn_blocking(move || jobs.finished.find(&id)).await;
         if let Ok(Some(Retired { progress, counters, reason, .. })) = found {
             self.publish.send_replace(progress);
             self.counters = counters;
@@ -972,20 +934,20 @@ impl ParentWork {
                 }
             }
             if let Some(debt) = self.remote_debt.take() {
-                self.parts.ending.owed.pay(debt);
+                self.parts.jobs.owed.pay(debt);
             }
             // From now on the reports of the remote job tracker are refused, so it ends.
-            self.parts.ending.store.retire(self.retired());
+            self.parts.jobs.store.retire(self.retired());
         }
         if let Some(closing) = self.closing.take() {
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return,
-                closed = closing => if closed.is_err() { return },
+                closed = closing => if !matches!(closed, Ok(Ok(()))) { return },
             }
         }
         let log = self.records.log().cloned();
-        remove_data(self.parts.ending.data_dir, log).await;
+        self.parts.jobs.remove_data(&self.parts.description, log).await;
     }
 }
 
