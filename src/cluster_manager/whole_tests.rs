@@ -553,18 +553,21 @@ async fn a_start_can_prefer_the_journal_to_a_state_file() {
     four.stop().await;
 }
 
-/// After a sync that fails, calls that wait for the journal are never answered, heartbeats that change nothing are
+/// After a write or a sync that fails, calls that wait for the journal are never answered, heartbeats that change nothing are
 /// answered until the end, and the process ends with one line that names the file. A sync is not tried twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_sync_of_the_disk_ends_the_service() {
-    for sync in ["write", "always"] {
+async fn a_fault_of_the_disk_ends_the_service() {
+    for (sync, fails) in [("write", "write"), ("write", "sync"), ("always", "sync")] {
         let directory = tempfile::tempdir().unwrap();
         let faults = Faults::default();
         let loaded = || in_directory(directory.path(), &[("corona.cm.journal.sync", sync)]);
         let one = Serving::start_on(Disk::with(&faults), loaded(), Beginning::Resume).await;
         let mut client = peer([127, 0, 0, 1], one.thrift).await;
         let acknowledged = begin(&mut client, "127.0.0.1", 9).await;
-        faults.fail_syncs(std::io::ErrorKind::Other);
+        match fails {
+            "write" => faults.fail_writes(std::io::ErrorKind::StorageFull),
+            _ => faults.fail_syncs(std::io::ErrorKind::Other),
+        }
         let mut answered = 0;
         let asking = async {
             while client.call(&Call::GetNextSessionId).await.is_ok() {
@@ -573,15 +576,17 @@ async fn a_failed_sync_of_the_disk_ends_the_service() {
         };
         timeout(4 * NORMAL, asking).await.expect("nobody is answered any more");
         // With `write`, a failure of the disk in the background is noticed with the next sync.
-        assert!(sync == "write" || answered == 0, "{answered}");
+        assert!(sync != fails && sync == "write" || answered == 0, "{sync}, {fails}: {answered}");
         let Serving { ended, core, stop, .. } = one;
         let ended = timeout(NORMAL, ended).await.expect("it ends by itself").unwrap();
         let Err(failure @ Failure::Journal(_)) = ended else { panic!("{ended:?}") };
         let line = failure.to_string();
-        let named = "00000000000000000001.journal: cannot sync: ";
-        assert!(line.starts_with("the journal failed: ") && line.contains(named), "{line}");
+        let named = format!("00000000000000000001.journal: cannot {fails}: ");
+        assert!(line.starts_with("the journal failed: ") && line.contains(&named), "{line}");
         assert!(!line.contains('\n'), "{line}");
-        assert_eq!(faults.syncs(), (1, 0), "{sync}: no sync is tried after it");
+        if fails == "sync" {
+            assert_eq!(faults.syncs(), (1, 0), "{sync}: no sync is tried after it");
+        }
         drop((core, client, stop));
         let path = directory.path().join("cm.state.journal");
         until("the journal is free", async || corona_journal::DiskStorage::open(&path).is_ok())

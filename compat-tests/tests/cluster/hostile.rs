@@ -72,6 +72,8 @@ fn ten_thousand_malformed_frames_hurt_nobody() {
 
     assert!(manager.is_alive(), "the program has ended:\n{}", manager.log());
     assert!(after > before, "the well-behaved peer was served meanwhile");
+    let panics = "\ncorona_connections_ended_total{reason=\"panic\"} 0\n";
+    assert!(page(&manager, "/metrics").contains(panics));
     peer.stop();
     let grown = memory_after.saturating_sub(memory_before);
     assert!(grown < 32 * 1024, "memory grew by {grown} KiB, from {memory_before} KiB");
@@ -217,9 +219,9 @@ fn every_bound_on_texts_and_lists_is_in_force() {
         let request = json!({ "id": 1, "type": 0, "hosts": vec!["10.0.0.1"; hosts] });
         json!({ "handle": handle, "requestList": [request] })
     };
-    let feedback = |reports| {
+    let feedback = |name, reports| {
         let report = json!({
-            "nodeName": "n", "numTotalTasks": 0, "numSucceeded": 0, "numKilled": 0,
+            "nodeName": text(name), "numTotalTasks": 0, "numSucceeded": 0, "numKilled": 0,
             "numFailed": 0, "numTimeout": 0, "numSlow": 0, "numFailedConnections": 0,
         });
         json!({ "handle": handle, "resourceTypes": [0], "stats": vec![report; reports] })
@@ -241,7 +243,8 @@ fn every_bound_on_texts_and_lists_is_in_force() {
         ("requestResource", request(5), request(6), "corona.cm.max.hosts.per.request"),
         ("sessionHeartbeatV2", usages(17), usages(18), "corona.cm.max.list.entries"),
         ("killSessions", kill(6), kill(7), "corona.cm.max.sessions"),
-        ("nodeFeedback", feedback(7), feedback(8), "corona.cm.max.nodes"),
+        ("nodeFeedback", feedback(74, 7), feedback(74, 8), "corona.cm.max.nodes"),
+        ("nodeFeedback", feedback(74, 7), feedback(75, 1), "corona.cm.max.id.bytes"),
         ("releaseResource", release(8), release(9), "corona.cm.max.requests.per.session"),
     ] {
         let answer = answer_of(&mut peer, method, &fits).to_string();

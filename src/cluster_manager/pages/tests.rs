@@ -1112,6 +1112,7 @@ async fn the_api_tells_what_the_pages_tell_of_the_manager_itself() {
     let history: shapes::History = world.json("/api/v1/history").await;
     assert_eq!(history.period_ms, 10_000);
     assert_eq!(history.samples.len(), 1);
+    assert!(history.samples[0].at_ms >= configuration.loaded_ms);
     assert_eq!(history.samples[0].slots[&ResourceType::Map], shapes::Slots { total: 2, used: 0 });
 
     world.session("2026.1", "job");

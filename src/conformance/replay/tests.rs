@@ -87,6 +87,8 @@ struct ScriptedManager {
     drivers: HashMap<String, (String, i32)>,
     /// The live ports of session drivers, by recorded address.
     ports: DriverPorts,
+    /// Whether connections are refused.
+    refuses: bool,
     /// Restarts that the player asked for, and that the script has not reached.
     restarts: usize,
 }
@@ -112,6 +114,7 @@ impl ScriptedManager {
             names: LiveNames::default(),
             drivers: HashMap::new(),
             ports: DriverPorts::default(),
+            refuses: false,
             restarts: 0,
         }
     }
@@ -253,6 +256,9 @@ impl ReplayTarget for ScriptedManager {
     }
 
     async fn connect(&mut self, connection: ConnectionId) -> io::Result<()> {
+        if self.refuses {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         let pipe = Pipe {
             from_client: StreamReader::new(ClusterManager::schema(), Framing::Framed, 1 << 20),
             sent: VecDeque::new(),
@@ -359,6 +365,14 @@ fn check_lie(name: &str, words: &[&str], change: impl FnOnce(&mut Vec<Step>)) {
     let (different, _) = findings(name, change);
     let shows = |finding: &String| words.iter().all(|word| finding.contains(word));
     assert!(different.iter().any(shows), "{words:?}: {different:#?}");
+}
+
+#[test]
+fn a_manager_that_refuses_connections_does_not_agree() {
+    let manager = ScriptedManager { refuses: true, ..ScriptedManager::new(Vec::new()) };
+    let name = "scenarios/session_lifecycle";
+    let (report, _) = play_script(&recorded(name), options(name), manager);
+    assert!(!report.agrees() && report.calls.equal == 0, "{report}");
 }
 
 #[test]

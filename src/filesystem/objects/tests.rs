@@ -226,6 +226,18 @@ fn listed(names: &[&str], bytes: u64) -> (u16, String) {
     (200, format!("<ListBucketResult>{objects}</ListBucketResult>"))
 }
 
+/// The answer to HEAD has no body, so that of the list says why.
+#[tokio::test]
+async fn a_refused_status_is_explained() {
+    let (store, _) = noting(|request| {
+        let body = "<Error><Code>InvalidAccessKeyId</Code></Error>";
+        (403, if request.starts_with("HEAD") { String::new() } else { body.to_owned() })
+    })
+    .await;
+    let refused = store.status(&at("s3://bucket/a")).await.unwrap_err().to_string();
+    assert!(refused.contains("does not know the access key"), "{refused}");
+}
+
 #[tokio::test]
 async fn lists_whose_pages_go_round_end_with_an_error() {
     let (store, _) = noting(|request| {

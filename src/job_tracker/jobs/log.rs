@@ -495,9 +495,10 @@ pub(crate) mod tests {
     use super::*;
     use crate::jobs::job::tests::report;
     use crate::submit::submission::tests::submission;
-    use corona_job_engine::parent::{Remote, SavedUpdate};
+    use corona_job_engine::parent::{ParentReply, Remote, SavedUpdate};
     use corona_job_engine::testing::{Step, input, steps};
     use corona_job_engine::{GrantedSlot, RequestId};
+    use corona_mapreduce::{TaskKey, TaskKind};
 
     /// Journals with images after so many bytes.
     pub(crate) fn journals(image_bytes: u64) -> Journals {
@@ -653,7 +654,7 @@ pub(crate) mod tests {
     /// A task tracker reports that a map has succeeded, after the three of the work the clean-up and
     /// the set-up.
     fn succeeded(number: u32) -> JobInput {
-        use corona_mapreduce::{TaskKey, TaskKind, TaskState, TaskStatus};
+        use corona_mapreduce::{TaskState, TaskStatus};
 
         let map = TaskKey { kind: TaskKind::Map, number };
         JobInput::Heartbeat {
@@ -691,26 +692,14 @@ pub(crate) mod tests {
             }
         }
         drop(log);
-        let settings = ParentSettings {
-            maps: 3,
-            reduces: 1,
-            max_restarts: 1,
-            start_attempts: 4,
-            start_timeout_ms: 60_000,
-            exclude_failed: true,
-            exclusion_wait_ms: 3_000,
-            max_state_bytes: 1 << 20,
-        };
         let log = Log::begin(&handed, &journals, &base).unwrap();
-        log.hand_over(&settings).unwrap();
-        let remote =
-            Remote { attempt: 0, host: "a".into(), port: 7, session: "202611210043.2".into() };
+        log.hand_over(&parent_settings()).unwrap();
         let update =
             SavedUpdate { status_of: None, is_passing: false, at_ms: 5, bytes: vec![1, 2, 3] };
         let inputs = [
             ParentInput::Submitted,
             ParentInput::Granted { slots: vec![slot(1)] },
-            ParentInput::Reported(remote),
+            ParentInput::Reported(remote()),
             ParentInput::Pushed { attempt: 0, updates: vec![update] },
         ];
         for (at, input) in (1_790_000_000_000..).zip(&inputs) {
@@ -735,6 +724,48 @@ pub(crate) mod tests {
         }
         let (_, replayed) = opened(&dir.path().join("journal"), &journals(1 << 20));
         (dir, replayed)
+    }
+
+    fn parent_settings() -> ParentSettings {
+        ParentSettings {
+            maps: 3,
+            reduces: 1,
+            max_restarts: 1,
+            start_attempts: 4,
+            start_timeout_ms: 60_000,
+            exclude_failed: true,
+            exclusion_wait_ms: 3_000,
+            max_state_bytes: 1 << 20,
+        }
+    }
+
+    fn remote() -> Remote {
+        Remote { attempt: 0, host: "a".into(), port: 7, session: "202611210043.2".into() }
+    }
+
+    /// The next attempt of a task learns which one may commit, as before the restart.
+    #[tokio::test]
+    async fn a_commit_that_was_allowed_survives_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (at, journals) = (dir.path().join("journal"), journals(1 << 20));
+        let log = Log::begin(&at, &journals, &base(3, "1")).unwrap();
+        log.hand_over(&parent_settings()).unwrap();
+        let task = TaskKey { kind: TaskKind::Map, number: 0 };
+        let commit =
+            |number| ParentInput::Committing { attempt: 0, tasks: vec![task.attempt(number)] };
+        for input in [
+            ParentInput::Submitted,
+            ParentInput::Granted { slots: vec![slot(1)] },
+            ParentInput::Reported(remote()),
+            commit(0),
+        ] {
+            let last = log.parent_input(Millis(1), &input).unwrap();
+            log.committed(last).await.unwrap();
+        }
+        drop(log);
+        let mut parent = opened(&at, &journals).1.parent.unwrap();
+        let reply = parent.apply(Millis(2), commit(1)).reply;
+        assert_eq!(reply, Ok(ParentReply::Committed(vec![Some(task.attempt(0))])));
     }
 
     #[test]

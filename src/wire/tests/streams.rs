@@ -270,6 +270,7 @@ async fn bytes_of_another_protocol_end_the_connection() {
     }
     until("all connections end", || server.counters.open() == 0).await;
     assert_eq!(server.counters.ended(Ending::Malformed), inputs.len() as u64);
+    assert_eq!(server.counters.inflight_bytes(), 0);
 
     for input in [&frame(&id_call(1))[..20], b"\0\0"] {
         let mut peer = Raw::connect(&server).await;

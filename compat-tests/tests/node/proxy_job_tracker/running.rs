@@ -382,7 +382,13 @@ async fn a_silent_job_tracker_delays_nobody_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_of_job_trackers_become_metrics() {
     let root = tempfile::tempdir().unwrap();
-    let proxy = Proxy::start(root.path(), &[]);
+    let mut proxy = Proxy::start(root.path(), &[]);
+    compat_tests::nested::send_call(
+        &proxy.rpc.to_string(),
+        "org.apache.hadoop.mapred.CoronaJobAggregator",
+    )
+    .await;
+    assert!(proxy.child.try_wait().unwrap().is_none());
     let address = InetAddress { host: "127.0.0.1".into(), port: proxy.rpc.port() };
     let user = User { name: "alice".into(), groups: vec![] };
     let mut tracker = CoronaJobAggregatorClient::new(address, ClientOptions::new(user));

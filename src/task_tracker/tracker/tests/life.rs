@@ -27,6 +27,14 @@ async fn limits_of_a_task_are_those_that_its_job_names() {
 }
 
 #[tokio::test]
+async fn a_tracker_that_stops_takes_no_more_work() {
+    let world = TestTracker::new().await;
+    world.tracker.stop().await;
+    world.launch(&world.task("map", PROGRAM, &[])).await;
+    assert!(world.tracker.snapshot().jobs.is_empty());
+}
+
+#[tokio::test]
 async fn tasks_wait_for_slots_and_those_of_the_other_type_do_not() {
     let world = TestTracker::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
     let first = world.task("map", PROGRAM, &[]);
