@@ -5,7 +5,7 @@ use corona::hadoop::writables::{
 };
 use serde::Serialize;
 
-use super::Caller;
+use super::{Caller, Kind};
 use corona_terminal::console::printable;
 use corona_terminal::counted;
 
@@ -81,21 +81,11 @@ impl Counts {
 impl Reports {
     /// What cannot be found out is left out: the job's state matters more.
     pub(in crate::commands) async fn of(caller: &mut Caller, id: &JobId) -> Reports {
-        let client = &mut caller.client;
-        let known = |reports: Result<Option<Vec<TaskReport>>, _>| reports.ok().flatten();
-        let setup =
-            caller.retry.again(async || client.get_setup_task_reports(id.clone()).await).await;
-        let maps = caller.retry.again(async || client.get_map_task_reports(id.clone()).await).await;
-        let reduces =
-            caller.retry.again(async || client.get_reduce_task_reports(id.clone()).await).await;
-        let cleanup =
-            caller.retry.again(async || client.get_cleanup_task_reports(id.clone()).await).await;
-        let others = [known(setup), known(cleanup)].into_iter().flatten().flatten();
-        Reports {
-            maps: known(maps).unwrap_or_default(),
-            reduces: known(reduces).unwrap_or_default(),
-            others: others.collect(),
-        }
+        let mut others = reports(caller, Kind::Setup, id).await;
+        let maps = reports(caller, Kind::Map, id).await;
+        let reduces = reports(caller, Kind::Reduce, id).await;
+        others.extend(reports(caller, Kind::Cleanup, id).await);
+        Reports { maps, reduces, others }
     }
 
     /// The last end of a task, in milliseconds since 1970.
@@ -134,6 +124,13 @@ impl Reports {
         }
         failures
     }
+}
+
+/// The tasks of a kind, as far as they can be found out.
+async fn reports(caller: &mut Caller, kind: Kind, id: &JobId) -> Vec<TaskReport> {
+    let retry = caller.retry;
+    let reports = retry.again(async || caller.reports(kind, id).await).await;
+    reports.ok().flatten().unwrap_or_default()
 }
 
 /// The completion events of a job, as far as they can be found out.

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use clap::ValueEnum;
 use corona::hadoop::writables::{
     Counters, JobId, JobStatus, TaskAttemptId, TaskReport, TaskReportState,
 };
@@ -10,7 +11,7 @@ use super::super::cluster::block_on;
 use super::super::hadoop::generic::Generic;
 use super::super::hadoop::table::{self, Command, Fate};
 use super::super::job;
-use super::{Caller, Which, job_order};
+use super::{Caller, Kind, Which, job_order};
 use corona_terminal::console::{Console, printable};
 
 /// The original's -1.
@@ -207,13 +208,8 @@ async fn of_job(
             Ok(Asked::Done(text))
         }
         ("-list-attempt-ids", [kind, state]) => {
-            let reports = match &**kind {
-                "map" => client.get_map_task_reports(job.clone()).await,
-                "reduce" => client.get_reduce_task_reports(job.clone()).await,
-                "setup" => client.get_setup_task_reports(job.clone()).await,
-                "cleanup" => client.get_cleanup_task_reports(job.clone()).await,
-                _ => return Ok(Asked::Usage),
-            };
+            let Ok(kind) = Kind::from_str(kind, false) else { return Ok(Asked::Usage) };
+            let reports = caller.reports(kind, job).await;
             let reports = caller.checked(reports)?.unwrap_or_default();
             Ok(Asked::Done(reports.into_iter().flat_map(|it| attempts(it, state)).collect()))
         }

@@ -11,7 +11,6 @@ use serde::Serialize;
 use super::failures::{events, has_failed};
 use super::{One, pages_at};
 use crate::commands::cluster::block_on;
-use crate::commands::web::Answer;
 use corona_terminal::console::{Console, Form, printable};
 
 /// Attempts whose logs are printed when none is named.
@@ -136,8 +135,7 @@ impl Logs {
         let due = which.patience();
         let mut caller = which.caller()?;
         let (mut places, more, page) = block_on(async {
-            let profile = caller.client.get_job_profile(job.clone()).await;
-            let page = caller.known(profile, &job)?.url;
+            let page = caller.profile(&job).await?.url;
             let events = events(&mut caller, &job).await;
             let (places, more) = chosen(&events, task.as_ref());
             anyhow::Ok((places, more, page))
@@ -178,26 +176,22 @@ async fn running(
     due: Duration,
 ) -> anyhow::Result<Vec<Place>> {
     let Some(pages) = pages_at(page, due) else { return Ok(Vec::new()) };
-    let attempts: Vec<Attempt> = match wanted {
+    let attempts = match wanted {
         Wanted::Task(task) => {
-            match pages.api::<TaskDetail>(&format!("/api/v1/jobs/{job}/tasks/{task}")).await? {
-                Answer::Found(task) => task.attempts,
-                _ => return Ok(Vec::new()),
-            }
+            let path = format!("/api/v1/jobs/{job}/tasks/{task}");
+            pages.api::<TaskDetail>(&path).await?.found().map(|task| task.attempts)
         }
         Wanted::Attempt(attempt) => {
             let path = format!("/api/v1/jobs/{job}/attempts/{attempt}");
-            match pages.api::<AttemptDetail>(&path).await? {
-                Answer::Found(detail) => vec![detail.attempt],
-                _ => return Ok(Vec::new()),
-            }
+            let detail = pages.api::<AttemptDetail>(&path).await?.found();
+            detail.map(|detail| vec![detail.attempt])
         }
     };
     let place = |of: Attempt| {
         let tracker = of.logs?.split("/tasklog").next()?.to_owned();
         Some(Place { attempt: of.id.parse().ok()?, state: of.state, tracker })
     };
-    Ok(attempts.into_iter().filter_map(place).collect())
+    Ok(attempts.into_iter().flatten().filter_map(place).collect())
 }
 
 async fn read(

@@ -590,16 +590,49 @@ impl Caller {
         })
     }
 
+    /// How a job stands.
+    async fn status(&mut self, job: &JobId) -> anyhow::Result<JobStatus> {
+        let status = self.client.get_job_status(job.clone()).await;
+        self.known(status, job)
+    }
+
+    /// The same of a job that has not ended.
+    async fn running(&mut self, job: &JobId) -> anyhow::Result<JobStatus> {
+        let status = self.status(job).await?;
+        if is_over(status.run_state) {
+            bail!("{job} has ended already: {}", state(status.run_state));
+        }
+        Ok(status)
+    }
+
+    /// What does not change of a job.
+    async fn profile(&mut self, job: &JobId) -> anyhow::Result<JobProfile> {
+        let profile = self.client.get_job_profile(job.clone()).await;
+        self.known(profile, job)
+    }
+
+    /// The tasks of a job.
+    async fn reports(
+        &mut self,
+        kind: Kind,
+        job: &JobId,
+    ) -> Result<Option<Vec<TaskReport>>, CallError> {
+        let (client, job) = (&mut self.client, job.clone());
+        match kind {
+            Kind::Map => client.get_map_task_reports(job).await,
+            Kind::Reduce => client.get_reduce_task_reports(job).await,
+            Kind::Setup => client.get_setup_task_reports(job).await,
+            Kind::Cleanup => client.get_cleanup_task_reports(job).await,
+        }
+    }
+
     /// Whether the job tracker has no task of a job, not even one that sets it up or cleans up after it. Jobs
     /// have those until their details are forgotten.
     async fn has_no_tasks(&mut self, job: &JobId) -> anyhow::Result<bool> {
-        let client = &mut self.client;
-        let all = [
-            client.get_setup_task_reports(job.clone()).await,
-            client.get_cleanup_task_reports(job.clone()).await,
-            client.get_map_task_reports(job.clone()).await,
-            client.get_reduce_task_reports(job.clone()).await,
-        ];
+        let mut all = Vec::new();
+        for kind in [Kind::Setup, Kind::Cleanup, Kind::Map, Kind::Reduce] {
+            all.push(self.reports(kind, job).await);
+        }
         for reports in all {
             if self.checked(reports)?.is_some_and(|reports| !reports.is_empty()) {
                 return Ok(false);
@@ -748,8 +781,8 @@ fn job_order(a: &JobId, b: &JobId) -> Ordering {
 fn waiting_lines(jobs: &[Job]) -> String {
     let mut reasons = BTreeMap::<&str, u64>::new();
     for job in jobs.iter().filter(|job| job.state == "PREP") {
-        if !matches!(&*job.scheduling_info, "" | "NA") {
-            *reasons.entry(&job.scheduling_info).or_default() += 1;
+        if let Some(reason) = said(&job.scheduling_info) {
+            *reasons.entry(reason).or_default() += 1;
         }
     }
     let line = |(reason, count): (&str, u64)| {
@@ -791,10 +824,7 @@ fn jobs_table(jobs: Vec<Job>) -> Table {
 /// not answer, as those of a Java job tracker.
 fn session_of(job: &JobId, web: &WebArguments) -> Option<String> {
     let mut caller = Caller::of(web).ok()?.0;
-    let profile = block_on(async {
-        let profile = caller.client.get_job_profile(job.clone()).await;
-        caller.known(profile, job)
-    });
+    let profile = block_on(caller.profile(job));
     let pages = pages_at(&profile.ok()?.url, PATIENCE)?;
     let path = format!("/api/v1/jobs/{job}");
     block_on(async { Ok(pages.found::<JobDetail>(&path).await) }).ok()??.session
@@ -846,10 +876,7 @@ fn used_by(job: &JobId, web: &WebArguments) -> Vec<used::Used> {
         used::KnownUse::of_history(&finished_jobs::pages(address, PATIENCE), job)
     });
     let known = of_history.or_else(|| {
-        let profile = block_on(async {
-            let profile = caller.client.get_job_profile(job.clone()).await;
-            caller.known(profile, job)
-        });
+        let profile = block_on(caller.profile(job));
         used::KnownUse::of_job_tracker(&pages_at(&profile.ok()?.url, PATIENCE)?, job)
     });
     known.map(|known| used::used(&known)).unwrap_or_default()
@@ -899,10 +926,8 @@ impl One {
         let mut caller = self.which.caller()?;
         let id = &self.job;
         let info = block_on(async {
-            let status = caller.client.get_job_status(id.clone()).await;
-            let status = caller.known(status, id)?;
-            let profile = caller.client.get_job_profile(id.clone()).await;
-            let profile = caller.known(profile, id)?;
+            let status = caller.status(id).await?;
+            let profile = caller.profile(id).await?;
             let reports = Reports::of(&mut caller, id).await;
             let (maps, reduces) = (Counts::of(&reports.maps), Counts::of(&reports.reduces));
             let ended_ms = reports.last_end_ms().filter(|_| is_over(status.run_state));
@@ -934,11 +959,7 @@ impl One {
     fn history(&self) -> anyhow::Result<String> {
         let due = self.which.patience();
         let mut caller = self.which.caller()?;
-        let profile = block_on(async {
-            let profile = caller.client.get_job_profile(self.job.clone()).await;
-            caller.known(profile, &self.job)
-        })?;
-        let url = profile.url;
+        let url = block_on(caller.profile(&self.job))?.url;
         let web = pages_at(&url, due);
         let web = web.with_context(|| format!("the page of the job is at {url:?}"))?;
         block_on(web.page(&format!("/jobs/{}/history", self.job)))
@@ -948,20 +969,12 @@ impl One {
         let mut caller = self.which.caller()?;
         block_on(async {
             // An id that is not known is no error of the call.
-            let status = caller.client.get_job_status(self.job.clone()).await;
-            let status = caller.known(status, &self.job)?;
-            if is_over(status.run_state) {
-                bail!("{} has ended already: {}", self.job, state(status.run_state));
-            }
+            caller.running(&self.job).await?;
             let killed = caller.client.kill_job(self.job.clone()).await;
             caller.checked(killed)
         })?;
-        match self.output.output {
-            Form::Json => {
-                console.print_json(&serde_json::json!({ "killed": self.job.to_string() }))
-            }
-            Form::Table => Ok(console.print(&format!("Killed {}\n", self.job))?),
-        }
+        let killed = serde_json::json!({ "killed": self.job.to_string() });
+        self.output.show(console, &killed, |_| format!("Killed {}\n", self.job))
     }
 }
 
@@ -981,7 +994,7 @@ struct Info {
 impl Info {
     fn text(&self, console: &Console<'_>) -> String {
         let job = &self.job;
-        let note = Some(&*job.scheduling_info).filter(|info| !matches!(*info, "" | "NA"));
+        let note = said(&job.scheduling_info);
         let profile = |of: fn(&Profile) -> &String| job.profile.as_ref().map(of).cloned();
         let ran = self.ended_ms.map(|now_ms| Ago { now_ms, then_ms: job.started_ms }.span());
         let part =
@@ -1026,11 +1039,7 @@ impl SetPriority {
         let priority = priority.map(|value| value.get_name().to_owned()).unwrap_or_default();
         let mut caller = which.caller()?;
         let before = block_on(async {
-            let status = caller.client.get_job_status(job.clone()).await;
-            let status = caller.known(status, &job)?;
-            if is_over(status.run_state) {
-                bail!("{job} has ended already: {}", state(status.run_state));
-            }
+            let status = caller.running(&job).await?;
             let set = caller.client.set_job_priority(job.clone(), priority.clone()).await;
             caller.checked(set)?;
             Ok(status.priority.to_string())
@@ -1051,15 +1060,8 @@ impl Tasks {
         let mut caller = which.caller()?;
         let kind = self.kind;
         let (reports, has_none) = block_on(async {
-            let status = caller.client.get_job_status(job.clone()).await;
-            let state = caller.known(status, &job)?.run_state;
-            let client = &mut caller.client;
-            let reports = match kind {
-                Kind::Map => client.get_map_task_reports(job.clone()).await,
-                Kind::Reduce => client.get_reduce_task_reports(job.clone()).await,
-                Kind::Setup => client.get_setup_task_reports(job.clone()).await,
-                Kind::Cleanup => client.get_cleanup_task_reports(job.clone()).await,
-            };
+            let state = caller.status(&job).await?.run_state;
+            let reports = caller.reports(kind, &job).await;
             let reports = caller.checked(reports)?.unwrap_or_default();
             let has_none =
                 reports.is_empty() && is_over(state) && caller.has_no_tasks(&job).await?;
@@ -1219,7 +1221,11 @@ fn job(status: &JobStatus, profile: Option<JobProfile>) -> Job {
 
 /// What a job tracker adds to the state of a job, such as why it has ended it.
 pub(super) fn note(status: &JobStatus) -> Option<&str> {
-    Some(&*status.scheduling_info).filter(|info| !matches!(*info, "" | "NA"))
+    said(&status.scheduling_info)
+}
+
+fn said(scheduling_info: &str) -> Option<&str> {
+    Some(scheduling_info).filter(|info| !matches!(*info, "" | "NA"))
 }
 
 fn task(report: TaskReport) -> Task {
