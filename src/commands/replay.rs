@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::{ArgGroup, Args, ValueEnum};
 use corona::conformance::Traffic;
 use corona::conformance::capture::Limits;
@@ -22,10 +22,11 @@ use tokio::sync::watch;
 
 use super::EXIT_FAILED;
 use super::arguments::{create_file, is_same_file, parse_address};
+use super::daemon::usable;
 use super::signals::shutdown_signal;
 use super::traffic::{PortArguments, ending_text, one_manager, skipped_text};
 use corona_terminal::console::{Console, harmless_json, printable};
-use corona_terminal::progress::{PAUSE, WatchedFile, bar, write_stderr};
+use corona_terminal::progress::{PAUSE, WatchedFile, bar, clear_line, write_stderr};
 
 const USAGE: &str = "\
 corona replay [OPTIONS] --spawn --conf-dir <DIR> <FILE>
@@ -268,10 +269,7 @@ fn play(
 /// This program with a configuration.
 fn program(conf_dir: &Path) -> anyhow::Result<Program> {
     let own = std::env::current_exe().context("cannot find this program")?;
-    Program::read(&own, conf_dir).map_err(|problems| {
-        let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
-        anyhow!(each.join("; "))
-    })
+    usable(Program::read(&own, conf_dir))
 }
 
 /// A signal ends the replay with a report. A second one drops it, and with it the
@@ -351,7 +349,7 @@ fn follow(mut progress: watch::Receiver<Progress>) {
 /// Removes the line of [`follow`]. The runtime must have ended.
 fn clear() {
     if io::stderr().is_terminal() {
-        write_stderr(&format!("\r{:79}\r", ""));
+        clear_line();
     }
 }
 

@@ -21,7 +21,7 @@ use serde::Serialize;
 use self::seeds::Seeds;
 use corona_terminal::console::{Console, FormArguments, TextForm};
 use corona_terminal::counted;
-use corona_terminal::progress::{bar, write_stderr};
+use corona_terminal::progress::{bar, clear_line, write_stderr};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -397,7 +397,7 @@ impl Progress {
 
     fn clear(&self) {
         if self.visible {
-            write_stderr(&format!("\r{:79}\r", ""));
+            clear_line();
         }
     }
 }

@@ -5,27 +5,55 @@ use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A file that shows how much of it has been read. Dropping it removes the
-/// line.
-pub struct WatchedFile {
-    file: File,
-    size: u64,
-    read: u64,
+/// The time before the first line, and between updates.
+pub const PAUSE: Duration = Duration::from_millis(300);
+
+/// A line of progress on stderr, if that is a terminal. Dropping it removes the line.
+pub struct ProgressLine {
     shown_at: Instant,
     visible: bool,
     shown: bool,
 }
 
-/// The time before the first line, and between updates.
-pub const PAUSE: Duration = Duration::from_millis(300);
+impl Default for ProgressLine {
+    fn default() -> Self {
+        let visible = io::stderr().is_terminal();
+        ProgressLine { shown_at: Instant::now(), visible, shown: false }
+    }
+}
+
+impl ProgressLine {
+    /// Shows a text in place of the last one, unless that is too early.
+    pub fn show(&mut self, text: impl FnOnce() -> String) {
+        if self.visible && self.shown_at.elapsed() >= PAUSE {
+            (self.shown_at, self.shown) = (Instant::now(), true);
+            write_stderr(&format!("\r{}", text()));
+        }
+    }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        if self.shown {
+            clear_line();
+        }
+    }
+}
+
+/// A file that shows how much of it has been read.
+pub struct WatchedFile {
+    file: File,
+    size: u64,
+    read: u64,
+    line: ProgressLine,
+}
 
 impl WatchedFile {
     /// Opens the file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let size = file.metadata()?.len();
-        let visible = size > 0 && io::stderr().is_terminal();
-        Ok(WatchedFile { file, size, read: 0, shown_at: Instant::now(), visible, shown: false })
+        Ok(WatchedFile { file, size, read: 0, line: ProgressLine::default() })
     }
 }
 
@@ -33,58 +61,28 @@ impl Read for WatchedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let size = self.file.read(buffer)?;
         self.read += size as u64;
-        if self.visible && self.shown_at.elapsed() >= PAUSE {
-            self.shown_at = Instant::now();
-            self.shown = true;
-            let megabytes = |bytes: u64| bytes >> 20;
-            let count = format!("{} of {} MiB", megabytes(self.read), megabytes(self.size));
-            write_stderr(&format!("\r{}", bar(self.read, self.size, &count)));
+        if self.size > 0 {
+            self.line.show(|| {
+                let count = format!("{} of {} MiB", self.read >> 20, self.size >> 20);
+                bar(self.read, self.size, &count)
+            });
         }
         Ok(size)
     }
 }
 
-impl Drop for WatchedFile {
-    fn drop(&mut self) {
-        if self.shown {
-            write_stderr(&format!("\r{:79}\r", ""));
-        }
-    }
-}
-
 /// A line that shows which file is copied and the progress of that, once the copies take a while.
-/// Dropping this removes the line.
-pub struct CopyProgress {
-    began: Instant,
-    shown_at: Option<Instant>,
-    visible: bool,
-}
-
-impl Default for CopyProgress {
-    fn default() -> Self {
-        CopyProgress { began: Instant::now(), shown_at: None, visible: io::stderr().is_terminal() }
-    }
-}
+#[derive(Default)]
+pub struct CopyProgress(ProgressLine);
 
 impl CopyProgress {
     /// Shows the copied bytes of this file's total. For a source without an end, the total is the
     /// bytes read.
     pub fn show(&mut self, name: &str, bytes: u64, of: u64) {
-        if self.visible && self.shown_at.unwrap_or(self.began).elapsed() >= PAUSE {
-            self.shown_at = Some(Instant::now());
-            let megabytes = |bytes: u64| bytes >> 20;
+        self.0.show(|| {
             let name = crate::console::printable(name);
-            let count = format!("{}/{} MiB {name}", megabytes(bytes), megabytes(of));
-            write_stderr(&format!("\r{}", bar(bytes, of, &count)));
-        }
-    }
-}
-
-impl Drop for CopyProgress {
-    fn drop(&mut self) {
-        if self.shown_at.is_some() {
-            write_stderr(&format!("\r{:79}\r", ""));
-        }
+            bar(bytes, of, &format!("{}/{} MiB {name}", bytes >> 20, of >> 20))
+        });
     }
 }
 
@@ -100,6 +98,11 @@ pub fn bar(done: u64, all: u64, count: &str) -> String {
 /// Writes progress to stderr, past the console.
 pub fn write_stderr(text: &str) {
     eprint!("{text}");
+}
+
+/// Removes a line of progress from stderr.
+pub fn clear_line() {
+    write_stderr(&format!("\r{:79}\r", ""));
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::arguments::create_file;
 use super::closed::required;
 use super::signals::shutdown_signal;
 use corona_terminal::console::Console;
+use corona_terminal::progress::{PAUSE, clear_line, write_stderr};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -158,9 +159,6 @@ fn announce(plan: &Plan, console: &mut Console<'_>) {
     console.complain(&text);
 }
 
-/// How often the progress is shown.
-const PROGRESS: Duration = Duration::from_millis(300);
-
 fn make_load(plan: Plan) -> anyhow::Result<Report> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(plan.threads).enable_all().build();
@@ -178,7 +176,7 @@ fn make_load(plan: Plan) -> anyhow::Result<Report> {
         }
     });
     if std::io::stderr().is_terminal() {
-        write_stderr(&format!("\r{:79}\r", ""));
+        clear_line();
     }
     runtime.shutdown_timeout(Duration::from_secs(1));
     report
@@ -188,15 +186,10 @@ fn make_load(plan: Plan) -> anyhow::Result<Report> {
 async fn show_progress(progress: &Progress) -> std::convert::Infallible {
     let visible = std::io::stderr().is_terminal();
     loop {
-        tokio::time::sleep(PROGRESS).await;
+        tokio::time::sleep(PAUSE).await;
         if visible {
             let line: String = progress.line().chars().take(79).collect();
             write_stderr(&format!("\r{line:79}"));
         }
     }
-}
-
-#[expect(clippy::print_stderr, reason = "progress is for people, not for what reads the output")]
-fn write_stderr(text: &str) {
-    eprint!("{text}");
 }

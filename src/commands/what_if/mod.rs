@@ -7,18 +7,17 @@ mod suggestion;
 mod text;
 
 use std::fs;
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{BufWriter, Write};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::{Args, Subcommand};
-use corona::config::{ConfigErrors, Loaded, Lookup, Source, keys};
+use corona::config::{Loaded, Lookup, Source, keys};
 use corona::model::resources::Dimension;
 use corona::what_if::report::{Report, html, words};
 use corona::what_if::suggest::span_ms;
@@ -26,9 +25,10 @@ use corona::what_if::{Progress, Reading, Run, Setting, Workload, change, file, s
 
 use super::EXIT_FAILED;
 use super::arguments::{FoundSource, SourceArguments, create_file};
+use super::daemon::usable;
 use super::signals::shutdown_signal;
 use corona_terminal::console::{Console, printable};
-use corona_terminal::progress::{PAUSE, bar, write_stderr};
+use corona_terminal::progress::{ProgressLine, bar};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -205,8 +205,8 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     }
     let path = arguments.input.clone().context("no input is named")?;
     let source = arguments.source.clone().found()?;
-    let base = settings(&source, &[]).map_err(one_line)?;
-    let counting = settings(&source, &arguments.changes.counted()).map_err(one_line)?;
+    let base = settings(&source, &[])?;
+    let counting = settings(&source, &arguments.changes.counted())?;
     let mut reading = input::read(&path, &counting)?;
     if arguments.anonymise {
         change::anonymise(&mut reading.workload);
@@ -221,7 +221,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     changes.extend(of_workload);
     let mut plans = vec![(&reading.workload, setting("as it was", base))];
     for (name, overrides) in alternatives(&arguments)? {
-        let loaded = settings(&source, &overrides).map_err(one_line)?;
+        let loaded = settings(&source, &overrides)?;
         plans.push((&changed, setting(&name, loaded)));
     }
     let stop = stop_on_signals()?;
@@ -239,15 +239,10 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-fn one_line(errors: ConfigErrors) -> anyhow::Error {
-    let each: Vec<String> = errors.errors().map(ToString::to_string).collect();
-    anyhow!(each.join("; "))
-}
-
-fn settings(source: &FoundSource, more: &[(String, String)]) -> Result<Loaded, ConfigErrors> {
+fn settings(source: &FoundSource, more: &[(String, String)]) -> anyhow::Result<Loaded> {
     let overrides = [source.overrides.clone(), more.to_vec()].concat();
     let conf_dir = source.conf_dir.as_deref();
-    Source { conf_dir, overrides: &overrides, lookup: Lookup::AlsoByName }.load()
+    usable(Source { conf_dir, overrides: &overrides, lookup: Lookup::AlsoByName }.load())
 }
 
 fn setting(name: &str, loaded: Loaded) -> Setting {
@@ -405,43 +400,25 @@ fn run_all(plans: &[(&Workload, Setting)], stop: &AtomicBool) -> Vec<Run> {
     results.filter_map(|run| run.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 
-/// A line of progress on stderr, if that is a terminal. Dropping it removes the line.
+/// The progress of runs, as a line.
 struct Meter {
     runs: Vec<Progress>,
-    shown_at: Instant,
-    visible: bool,
-    shown: bool,
+    line: ProgressLine,
 }
 
 impl Meter {
     fn new(runs: usize) -> Meter {
-        let runs = vec![Progress::default(); runs];
-        Meter {
-            runs,
-            shown_at: Instant::now(),
-            visible: std::io::stderr().is_terminal(),
-            shown: false,
-        }
+        Meter { runs: vec![Progress::default(); runs], line: ProgressLine::default() }
     }
 
     fn show(&mut self, place: usize, progress: Progress) {
         self.runs[place] = progress;
-        if !self.visible || self.shown_at.elapsed() < PAUSE.max(Duration::from_millis(100)) {
-            return;
-        }
-        (self.shown_at, self.shown) = (Instant::now(), true);
-        let sum = |of: fn(&Progress) -> usize| self.runs.iter().map(of).sum::<usize>() as u64;
-        let (ended, all) = (sum(|one| one.ended), sum(|one| one.tasks));
-        let count = format!("{} of {} tasks", words::number(ended), words::number(all));
-        write_stderr(&format!("\r{}", bar(ended, all, &count)));
-    }
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        if self.shown {
-            write_stderr(&format!("\r{:79}\r", ""));
-        }
+        self.line.show(|| {
+            let sum = |of: fn(&Progress) -> usize| self.runs.iter().map(of).sum::<usize>() as u64;
+            let (ended, all) = (sum(|one| one.ended), sum(|one| one.tasks));
+            let count = format!("{} of {} tasks", words::number(ended), words::number(all));
+            bar(ended, all, &count)
+        });
     }
 }
 

@@ -11,9 +11,7 @@ use corona::what_if::{Run, Setting, Workload};
 use serde::Serialize;
 
 use super::text::render;
-use super::{
-    Changes, EXIT_FAILED, changed, input, one_line, run_all, settings, stop_on_signals, text,
-};
+use super::{Changes, EXIT_FAILED, changed, input, run_all, settings, stop_on_signals, text};
 use crate::commands::arguments::SourceArguments;
 use corona_terminal::console::Console;
 use corona_terminal::table::{Column, Table, Tone};
@@ -88,8 +86,8 @@ struct Found<'a> {
 /// When an input or a configuration cannot be read.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let source = arguments.source.clone().found()?;
-    let base = settings(&source, &[]).map_err(one_line)?;
-    let counting = settings(&source, &arguments.changes.counted()).map_err(one_line)?;
+    let base = settings(&source, &[])?;
+    let counting = settings(&source, &arguments.changes.counted())?;
     let reading = input::read(&arguments.input, &counting)?;
     let (before, present) = (base.settings.engine, counting.settings.engine);
     let (workload, changes) = changed(&reading.workload, &arguments.changes)?;
