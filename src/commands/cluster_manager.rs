@@ -12,9 +12,7 @@ use clap::Args;
 use corona::cluster_manager::{Again, Beginning, ClusterManager, End, Instance, ReloadRequest};
 use corona::config::{self, ClusterManagerSettings};
 use corona::process::budget::Use;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
@@ -22,7 +20,7 @@ use super::daemon::{
     serve_until, starting, threads, usable,
 };
 use super::logging::LogArguments;
-use super::signals::{StopSignal, shutdown_signal};
+use super::signals::{StopSignal, on_hangup, shutdown_signal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -160,7 +158,8 @@ async fn serve(
     }
     let manager = ClusterManager::bind(loaded, start.beginning).await?;
     announce_ready(manager.thrift_address(), manager.web_address());
-    let hangups = reload_on_hangup(manager.reload_request())?;
+    let request = manager.reload_request();
+    let hangups = on_hangup(move || request.send())?;
     let served = serve_until("ClusterManager", |stopped| manager.run(stopped), stop).await;
     hangups.abort();
     served??;
@@ -195,16 +194,13 @@ async fn serve_instance(
     let again = again_of_environment(|name| std::env::var_os(name));
     let instance = Instance::bind(loaded, beginning, again).await?;
     announce_ready(instance.thrift_address()?, instance.web_address()?);
-    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     let (leads, mut request) = watch::channel(None::<ReloadRequest>);
-    let hangups = tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            // A standby reads the files when it leads.
-            if let Some(request) = &*request.borrow_and_update() {
-                request.send();
-            }
+    let hangups = on_hangup(move || {
+        // A standby reads the files when it leads.
+        if let Some(request) = &*request.borrow_and_update() {
+            request.send();
         }
-    });
+    })?;
     let on_lead = Box::new(move |request| drop(leads.send_replace(Some(request))));
     let served =
         serve_until("ClusterManager", |stopped| instance.run(stopped, on_lead), stop).await;
@@ -230,16 +226,6 @@ fn shown_address(listener: SocketAddr) -> SocketAddr {
         other => other,
     };
     SocketAddr::new(shown, listener.port())
-}
-
-/// SIGHUP reloads the scheduling files, as operators expect of a daemon.
-fn reload_on_hangup(request: ReloadRequest) -> anyhow::Result<JoinHandle<()>> {
-    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    Ok(tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            request.send();
-        }
-    }))
 }
 
 impl Arguments {

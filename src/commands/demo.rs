@@ -12,12 +12,11 @@ use corona::cluster_manager::StartError;
 use corona::demo::{self, Demo, DemoError, News, Options};
 use corona::net::CannotListen;
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::daemon::threads;
 use super::logging::{LogArguments, parse_filter};
-use super::signals::shutdown_signal;
+use super::signals::{on_hangup, shutdown_signal};
 use corona_terminal::console::Console;
 
 /// The tools' default port of the Thrift service.
@@ -133,7 +132,9 @@ async fn show(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Resul
     let demo = Demo::start(&options).await.map_err(|error| explain(error, &options))?;
     let mut printer = Printer { form: arguments.output, console };
     printer.welcome(&demo)?;
-    reload_on_hangup(&demo)?;
+    // As in a cluster manager in service.
+    let request = demo.reload_request();
+    on_hangup(move || request.send())?;
     let time_is_up = async {
         match arguments.duration {
             Some(seconds) => sleep(Duration::from_secs(seconds)).await,
@@ -171,18 +172,6 @@ fn explain(error: DemoError, options: &Options) -> anyhow::Error {
     anyhow!(
         "cannot listen on port {port} for {what}: {error}; choose another port with {option}; 0 selects a free one"
     )
-}
-
-/// SIGHUP reloads the scheduling files, as in a cluster manager in service.
-fn reload_on_hangup(demo: &Demo) -> anyhow::Result<()> {
-    let request = demo.reload_request();
-    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            request.send();
-        }
-    });
-    Ok(())
 }
 
 struct Printer<'a, 'c> {

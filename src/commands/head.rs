@@ -28,7 +28,7 @@ use super::daemons::{CONF_FOLDER, Daemons, Home, PID, PROBLEM, Renewal};
 use super::invitation::{ClusterFacts, HeadPorts, Marker, read_private, write_private};
 use super::parts::{HEAD_FOLDERS, Site, is_secret};
 use super::signals::shutdown_signal;
-use super::web::{Answer, Web};
+use super::web::Web;
 use corona::process::machine_name;
 use corona_terminal::console::{Console, FormArguments, printable};
 
@@ -179,9 +179,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Some(Action::Status(status)) => status.show(console),
         None => {
             // The daemons are children of the thread that starts them, and end with it.
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.context("cannot start")?;
-            runtime.block_on(arguments.start.serve(console))?;
+            block_on(arguments.start.serve(console))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -532,20 +530,10 @@ impl Serves {
         let at = |port| HostPort { host: self.host.as_str().into(), port };
         let manager = Web::new(at(addresses.pages), PATIENCE);
         let tracker = Web::of("job tracker", at(addresses.job_pages), PATIENCE);
-        let nodes = manager.api::<Nodes>("/api/v1/nodes?limit=1");
-        let jobs = tracker.api::<Jobs>("/api/v1/jobs?ended=0&limit=1000");
+        let nodes = manager.found::<Nodes>("/api/v1/nodes?limit=1");
+        let jobs = tracker.found::<Jobs>("/api/v1/jobs?ended=0&limit=1000");
         let (nodes, jobs) = tokio::join!(nodes, jobs);
-        (
-            found(nodes).map(|nodes| nodes.total as u64),
-            found(jobs).map(|found| found.jobs.len() as u64),
-        )
-    }
-}
-
-fn found<T>(answer: anyhow::Result<Answer<T>>) -> Option<T> {
-    match answer {
-        Ok(Answer::Found(found)) => Some(found),
-        _ => None,
+        (nodes.map(|nodes| nodes.total as u64), jobs.map(|found| found.jobs.len() as u64))
     }
 }
 

@@ -13,17 +13,17 @@ use clap::Args;
 use corona::access::{EnrolError, Identity, IdentityError, Role};
 use corona::hadoop::rpc::CallError;
 use sd_notify::NotifyState;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::closed::required_keys;
+use super::cluster::block_on;
 use super::daemon::tell_systemd;
 use super::daemons::{Daemons, Home, PID, hang_up};
 use super::head::usual_directory;
 use super::invitation::{ClusterFacts, Invitation, write_private};
 use super::parts::{NodePart, Site};
 use super::profile::removed;
-use super::signals::{StopSignal, shutdown_signal};
+use super::signals::{StopSignal, on_hangup, shutdown_signal};
 use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
@@ -97,9 +97,7 @@ pub(super) struct Arguments {
 /// When it cannot start; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     // The daemon is a child of the thread that starts it, and ends with it.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start")?;
-    runtime.block_on(arguments.serve(console))?;
+    block_on(arguments.serve(console))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -122,17 +120,6 @@ fn is_final(error: &anyhow::Error) -> bool {
     }
 }
 
-/// Passes SIGHUP on to the task tracker, whose number is in this file: it starts again in place.
-fn pass_hangups_on(pid: PathBuf) -> anyhow::Result<()> {
-    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            hang_up(&pid);
-        }
-    });
-    Ok(())
-}
-
 /// What a node begins with.
 struct Beginning {
     facts: ClusterFacts,
@@ -145,7 +132,8 @@ impl Arguments {
         tokio::pin!(stop);
         let directory = self.dir.clone().map_or_else(|| usual_directory(NODE), Ok)?;
         let home = Home::open(&directory, NODE, &["local", "tmp"])?;
-        pass_hangups_on(home.root.join("run").join(format!("{NODE}.{PID}")))?;
+        let pid = home.root.join("run").join(format!("{NODE}.{PID}"));
+        on_hangup(move || hang_up(&pid))?;
         if let Some(given) = &self.string {
             Invitation::hide(given, Role::Node, &home.root)?;
         }

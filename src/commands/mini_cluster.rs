@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arguments::{Override, parse_override};
 use super::closed;
+use super::cluster::block_on;
 use super::daemons::{Daemons, Home};
 use super::parts::{HEAD_FOLDERS, HeadAddresses, NodePart, Site};
 use super::signals::shutdown_signal;
@@ -94,11 +95,7 @@ pub(super) struct Arguments {
 /// When a part of it cannot start; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     // The daemons are children of the thread that starts them, and end with it.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")?;
-    runtime.block_on(serve(arguments, console))?;
+    block_on(serve(arguments, console))?;
     Ok(ExitCode::SUCCESS)
 }
 

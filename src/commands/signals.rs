@@ -4,8 +4,10 @@ use std::fmt;
 use std::future::{Future, pending};
 use std::io;
 
+use anyhow::Context;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 
 /// A request to stop, from a terminal or a service manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +112,22 @@ fn ignores_interrupts(status: &str) -> bool {
 pub(crate) fn shutdown_signal() -> io::Result<impl Future<Output = StopSignal>> {
     let mut signals = StopSignals::install(false)?;
     Ok(async move { signals.next().await })
+}
+
+/// Acts at each SIGHUP, as operators expect of a daemon.
+///
+/// # Errors
+/// When the system refuses a handler.
+///
+/// # Panics
+/// Outside of a tokio runtime.
+pub(crate) fn on_hangup(mut act: impl FnMut() + Send + 'static) -> anyhow::Result<JoinHandle<()>> {
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    Ok(tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            act();
+        }
+    }))
 }
 
 #[cfg(test)]
