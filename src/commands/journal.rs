@@ -39,21 +39,17 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
-    Check(CheckArguments),
+    /// Check every file of the journal; nothing is changed
+    ///
+    /// Of a running cluster manager the last record may be incomplete.
+    Check(JournalArguments),
     Show(ShowArguments),
-    Repair(RepairArguments),
-}
-
-/// Check every file of the journal; nothing is changed
-///
-/// Of a running cluster manager the last record may be incomplete.
-#[derive(Args, Clone, Debug)]
-struct CheckArguments {
-    #[command(flatten)]
-    journal: JournalArguments,
-
-    #[command(flatten)]
-    output: OutputArguments,
+    /// Set damaged records and everything after them aside
+    ///
+    /// The state is then the one before the damage. Files that are set aside stay
+    /// in the directory and get names that end in .damaged. The cluster manager
+    /// must be stopped. A journal that is whole stays as it is.
+    Repair(JournalArguments),
 }
 
 /// List the last records with their time, input, and session or node
@@ -65,26 +61,9 @@ struct ShowArguments {
 
     #[command(flatten)]
     journal: JournalArguments,
-
-    #[command(flatten)]
-    output: OutputArguments,
 }
 
-/// Set damaged records and everything after them aside
-///
-/// The state is then the one before the damage. Files that are set aside stay
-/// in the directory and get names that end in .damaged. The cluster manager
-/// must be stopped. A journal that is whole stays as it is.
-#[derive(Args, Clone, Debug)]
-struct RepairArguments {
-    #[command(flatten)]
-    journal: JournalArguments,
-
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-/// Where the journal is.
+/// Where the journal is, and how the result is shown.
 #[derive(Args, Clone, Debug)]
 struct JournalArguments {
     /// Directory of the journal
@@ -97,6 +76,9 @@ struct JournalArguments {
 
     #[command(flatten)]
     source: SourceArguments,
+
+    #[command(flatten)]
+    output: OutputArguments,
 }
 
 impl JournalArguments {
@@ -155,8 +137,9 @@ struct CheckedFile {
     whole: bool,
 }
 
-fn check(arguments: CheckArguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let directory = arguments.journal.directory()?;
+fn check(arguments: JournalArguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let output = arguments.output;
+    let directory = arguments.directory()?;
     let report = journal::check(&DiskStorage::look(&directory)?)?;
     let image = |(number, bytes, whole): &(u64, u64, bool)| CheckedFile {
         name: journal::image_name(*number),
@@ -186,44 +169,41 @@ fn check(arguments: CheckArguments, console: &mut Console<'_>) -> anyhow::Result
         last_record,
         marker_record: report.marker,
     };
-    match arguments.output.output {
-        Form::Json => console.print_json(&checked)?,
-        Form::Table => {
-            if checked.files.is_empty() {
-                console.complain(&format!("corona: {}\n", printable(&no_files(&directory))));
-            }
-            let mut table = Table::new(&[
-                Column::path("FILE", 20),
-                Column::number("RECORDS"),
-                Column::number("BYTES"),
-                Column::text("STATE", 6),
-            ]);
-            for file in &checked.files {
-                let state = match (file.whole, file.bytes_behind) {
-                    (false, _) => Cell::new("damaged", Tone::Bad),
-                    (true, 0) => Cell::new("whole", Tone::Plain),
-                    (true, bytes) => Cell::new(format!("{bytes} torn bytes"), Tone::Notable),
-                };
-                let name = Cell::new(file.name.clone(), Tone::Plain);
-                table.row([name, number(file.records), number(Some(file.bytes)), state]);
-            }
-            let has_files = !checked.files.is_empty();
-            let mut text = match has_files {
-                true => table.render(console, arguments.output.wide),
-                false => String::new(),
-            };
-            if let Some(last) = checked.last_record.filter(|_| has_files) {
-                text.push_str(&format!("A start resumes after record {last}.\n"));
-            }
-            console.print(&text)?;
-        }
+    if checked.files.is_empty() && output.output == Form::Table {
+        console.complain(&format!("corona: {}\n", printable(&no_files(&directory))));
     }
+    output.show(console, &checked, |console| checked.text(console, output.wide))?;
     let Some(problem) = &checked.problem else { return Ok(ExitCode::SUCCESS) };
     console.complain(&format!(
         "corona: {}; 'corona journal repair' goes back to the state before the damage\n",
         printable(problem)
     ));
     Ok(ExitCode::from(EXIT_FAILED))
+}
+
+impl Checked {
+    fn text(&self, console: &Console<'_>, wide: bool) -> String {
+        if self.files.is_empty() {
+            return String::new();
+        }
+        let mut table = Table::new(&[
+            Column::path("FILE", 20),
+            Column::number("RECORDS"),
+            Column::number("BYTES"),
+            Column::text("STATE", 6),
+        ]);
+        for file in &self.files {
+            let state = match (file.whole, file.bytes_behind) {
+                (false, _) => Cell::new("damaged", Tone::Bad),
+                (true, 0) => "whole".into(),
+                (true, bytes) => Cell::new(format!("{bytes} torn bytes"), Tone::Notable),
+            };
+            let name = file.name.as_str().into();
+            table.row([name, number(file.records), number(Some(file.bytes)), state]);
+        }
+        let last = self.last_record.map(|last| format!("A start resumes after record {last}.\n"));
+        table.render(console, wide) + &last.unwrap_or_default()
+    }
 }
 
 /// The note about a directory without files of a journal.
@@ -237,6 +217,7 @@ fn no_files(directory: &Path) -> String {
 }
 
 fn show(arguments: ShowArguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let output = arguments.journal.output;
     let directory = arguments.journal.directory()?;
     let mut records = std::collections::VecDeque::new();
     let shown = journal::show(&DiskStorage::look(&directory)?, |entry| {
@@ -252,29 +233,26 @@ fn show(arguments: ShowArguments, console: &mut Console<'_>) -> anyhow::Result<E
         JournalRecord::read(*number, bytes).with_context(|| format!("record {number}"))
     });
     let records = read.collect::<anyhow::Result<Vec<_>>>()?;
-    match arguments.output.output {
-        Form::Json => console.print_json(&records)?,
-        Form::Table => {
-            let mut table = Table::new(&[
-                Column::number("RECORD"),
-                Column::whole("TIME"),
-                Column::text("INPUT", 12),
-                Column::text("SESSION OR NODE", 15),
-                Column::number("BYTES"),
+    output.show(console, &records, |console| {
+        let mut table = Table::new(&[
+            Column::number("RECORD"),
+            Column::whole("TIME"),
+            Column::text("INPUT", 12),
+            Column::text("SESSION OR NODE", 15),
+            Column::number("BYTES"),
+        ]);
+        for record in &records {
+            let time = record.time_ms.map(|ms| Date(ms).to_string()).unwrap_or_default();
+            table.row([
+                number(Some(record.number)),
+                time.into(),
+                record.input.clone().into(),
+                record.subject.clone().unwrap_or_default().into(),
+                number(Some(record.bytes)),
             ]);
-            for record in &records {
-                let time = record.time_ms.map(|ms| Date(ms).to_string()).unwrap_or_default();
-                table.row([
-                    number(Some(record.number)),
-                    Cell::new(time, Tone::Plain),
-                    Cell::new(record.input.clone(), Tone::Plain),
-                    Cell::new(record.subject.clone().unwrap_or_default(), Tone::Plain),
-                    number(Some(record.bytes)),
-                ]);
-            }
-            console.print(&table.render(console, arguments.output.wide))?;
         }
-    }
+        table.render(console, output.wide)
+    })?;
     shown?;
     Ok(ExitCode::SUCCESS)
 }
@@ -293,27 +271,24 @@ struct SetAside {
     name: String,
 }
 
-fn repair(arguments: RepairArguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let directory = arguments.journal.directory()?;
+fn repair(arguments: JournalArguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let output = arguments.output;
+    let directory = arguments.directory()?;
     DiskStorage::look(&directory)
         .with_context(|| format!("there is no journal in {}", directory.display()))?;
     let journal::Repaired { last, set_aside } = journal::repair(&DiskStorage::open(&directory)?)?;
     let set_aside = set_aside.into_iter().map(|(file, name)| SetAside { file, name }).collect();
     let repaired =
         Repaired { directory: directory.display().to_string(), last_record: last, set_aside };
-    match arguments.output.output {
-        Form::Json => console.print_json(&repaired)?,
-        Form::Table => {
-            let mut text = String::new();
-            for SetAside { file, name } in &repaired.set_aside {
-                text.push_str(&format!("{file} is now {name}\n"));
-            }
-            if repaired.set_aside.is_empty() {
-                text.push_str("The journal is whole; nothing was changed.\n");
-            }
-            text.push_str(&format!("A start resumes after record {last}.\n"));
-            console.print(&text)?;
+    output.show(console, &repaired, |_| {
+        let mut text = String::new();
+        for SetAside { file, name } in &repaired.set_aside {
+            text.push_str(&format!("{file} is now {name}\n"));
         }
-    }
+        if repaired.set_aside.is_empty() {
+            text.push_str("The journal is whole; nothing was changed.\n");
+        }
+        text + &format!("A start resumes after record {last}.\n")
+    })?;
     Ok(ExitCode::SUCCESS)
 }
