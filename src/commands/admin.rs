@@ -419,12 +419,8 @@ async fn leadership(pages: &Web) -> Option<(String, u64)> {
     if let Ok(Some(standby)) = pages.standby().await {
         return standby.ha.leader.zip(standby.ha.epoch);
     }
-    match pages.api::<api::Status>("/api/v1/status").await.ok()? {
-        Answer::Found(status) => {
-            status.ha.filter(|ha| ha.role == "leader").map(|ha| (ha.instance, ha.epoch))
-        }
-        _ => None,
-    }
+    let status = pages.found::<api::Status>("/api/v1/status").await?;
+    status.ha.filter(|ha| ha.role == "leader").map(|ha| (ha.instance, ha.epoch))
 }
 
 /// None if the cluster manager does not report it.

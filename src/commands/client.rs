@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use corona::engine::types::{ResourceType, SessionPriority};
 use corona::wire::Exception;
@@ -15,6 +15,7 @@ use corona::wire::calls::{
 use corona::wire::generated::{self as wire, RunningSession};
 
 use super::cluster::{Cluster, ClusterArguments, Peer, block_on, mismatch};
+use super::sessions::{KILL, running, unless_in_safe_mode};
 use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
@@ -72,16 +73,8 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 }
 
 fn list(cluster: &Cluster, console: &mut Console<'_>) -> anyhow::Result<()> {
-    let answer =
-        block_on(async { cluster.cluster_manager().await?.call(&Call::GetSessions).await })?;
-    match answer {
-        Ok(Reply::GetSessions(sessions)) => Ok(console.print(&listing(&sessions))?),
-        Ok(_) => Err(mismatch()),
-        Err(Exception::SafeMode(_)) => {
-            bail!("Cannot list sessions, ClusterManager is in Safe Mode")
-        }
-        Err(other) => Err(other.into()),
-    }
+    let answer = block_on(async { running(&mut cluster.cluster_manager().await?).await })?;
+    Ok(console.print(&listing(&unless_in_safe_mode(answer, "list sessions")?))?)
 }
 
 fn kill(cluster: &Cluster, session: String, console: &mut Console<'_>) -> anyhow::Result<()> {
@@ -101,20 +94,13 @@ fn kill(cluster: &Cluster, session: String, console: &mut Console<'_>) -> anyhow
 
 async fn kill_one(cluster: &Cluster, session: &str) -> anyhow::Result<()> {
     let mut manager = cluster.cluster_manager().await?;
-    let unless_safe_mode = |refused| match refused {
-        Exception::SafeMode(_) => {
-            anyhow!("Cannot kill session yet, ClusterManager is in Safe Mode")
-        }
-        other => other.into(),
-    };
     // The original closes the connection on an unknown id, this program's passes it over.
-    match session_info(&mut manager, session).await? {
-        Ok(Some(_)) => {}
-        Ok(None) => bail!("no session {session} is running"),
-        Err(refused) => return Err(unless_safe_mode(refused)),
+    let info = session_info(&mut manager, session).await?;
+    if unless_in_safe_mode(info, KILL)?.is_none() {
+        bail!("no session {session} is running");
     }
     let call = Call::KillSession { id: Some(session.to_owned()) };
-    manager.call(&call).await?.map(|_| ()).map_err(unless_safe_mode)
+    unless_in_safe_mode(manager.call(&call).await?, KILL).map(drop)
 }
 
 /// A session's description of itself; none if it does not run.

@@ -150,6 +150,9 @@ pub(super) async fn running(
     }
 }
 
+/// What cannot be done in safe mode, in the original's words.
+pub(super) const KILL: &str = "kill session yet";
+
 pub(super) fn unless_in_safe_mode<T>(
     answer: Result<T, Exception>,
     what: &str,
@@ -310,7 +313,6 @@ impl Kill {
 /// because the original stops at the first that does not, and this program
 /// ignores it.
 async fn kill(cluster: &Cluster, handles: Vec<String>) -> anyhow::Result<Killed> {
-    const WHAT: &str = "kill session yet";
     let mut manager = cluster.cluster_manager().await?;
     let mut outcome = Killed::default();
     for handle in handles {
@@ -318,7 +320,7 @@ async fn kill(cluster: &Cluster, handles: Vec<String>) -> anyhow::Result<Killed>
             continue;
         }
         let info = session_info(&mut manager, &handle).await?;
-        match unless_in_safe_mode(info, WHAT)? {
+        match unless_in_safe_mode(info, KILL)? {
             Some(_) => outcome.killed.push(handle),
             None => outcome.unknown.push(handle),
         }
@@ -331,7 +333,7 @@ async fn kill(cluster: &Cluster, handles: Vec<String>) -> anyhow::Result<Killed>
             Call::KillSessions { args: Some(KillSessionsArgs { session_ids, who: who() }) }
         }
     };
-    unless_in_safe_mode(manager.call(&call).await?, WHAT)?;
+    unless_in_safe_mode(manager.call(&call).await?, KILL)?;
     Ok(outcome)
 }
 

@@ -13,13 +13,13 @@ use corona::api::cluster::{
     self as api, ByType, OperationAttempt, OperationStatus, Severity, Slots,
 };
 use corona::wire::Exception;
-use corona::wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Reply};
 use serde::Serialize;
 
 use super::EXIT_FAILED;
-use super::cluster::{CallAndPageArguments, Cluster, block_on, mismatch};
+use super::cluster::{CallAndPageArguments, Cluster, block_on};
 use super::java_pages;
 use super::resources;
+use super::sessions::running;
 use super::times::{Ago, Date};
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
@@ -217,9 +217,8 @@ async fn ask(cluster: &Cluster, pages: Option<&Web>) -> anyhow::Result<Report> {
 /// Whether safe mode is on, and how many sessions run.
 async fn ask_calls(cluster: &Cluster) -> anyhow::Result<Partial> {
     let mut manager = cluster.cluster_manager().await?;
-    let (on, sessions) = match manager.call(&Call::GetSessions).await? {
-        Ok(Reply::GetSessions(sessions)) => (false, Some(sessions.len())),
-        Ok(_) => return Err(mismatch()),
+    let (on, sessions) = match running(&mut manager).await? {
+        Ok(sessions) => (false, Some(sessions.len())),
         Err(Exception::SafeMode(_)) => (true, None),
         Err(other) => return Err(other.into()),
     };
@@ -238,22 +237,20 @@ async fn ask_pages(pages: &Web) -> anyhow::Result<Status> {
 /// afterwards; none if it does not. `operation` is the name that its status has
 /// for the call.
 pub(super) async fn reason_of_failure(pages: &Web, operation: &str) -> Option<String> {
-    const PATIENCE: Duration = Duration::from_secs(5);
-    let Ok(Answer::Found(status)) =
-        pages.within(PATIENCE).api::<api::Status>("/api/v1/status").await
-    else {
-        return None;
-    };
+    let status = soon(pages).await?;
     let of_call = status.operations.into_iter().find(|known| known.operation == operation)?;
     of_call.last.reason.filter(|_| !of_call.last.succeeded)
 }
 
 /// Which host files are in force, after they were read again. None if the pages do not say it.
 pub(super) async fn host_files(pages: &Web) -> Option<String> {
+    Some(host_file_lines(&soon(pages).await?.host_files?))
+}
+
+/// The status, unless it takes long.
+async fn soon(pages: &Web) -> Option<api::Status> {
     const PATIENCE: Duration = Duration::from_secs(5);
-    let status = pages.within(PATIENCE).api::<api::Status>("/api/v1/status").await;
-    let Ok(Answer::Found(status)) = status else { return None };
-    Some(host_file_lines(&status.host_files?))
+    pages.within(PATIENCE).found("/api/v1/status").await
 }
 
 fn host_file_lines(files: &api::HostFilesStatus) -> String {

@@ -66,6 +66,16 @@ pub(super) enum Answer<T> {
     NoApi,
 }
 
+impl<T> Answer<T> {
+    /// The object, if there is one.
+    pub(super) fn found(self) -> Option<T> {
+        match self {
+            Answer::Found(found) => Some(found),
+            Answer::NotFound(_) | Answer::NoApi => None,
+        }
+    }
+}
+
 /// The address of the leader's pages that an instance names.
 pub(super) fn leader_of(standby: &StandbyStatus) -> Option<HostPort> {
     let pages = standby.ha.leader_pages.as_deref()?;
@@ -125,10 +135,7 @@ impl Web {
 
     /// The data at a path of the API; none if it has no data, or if there is no response.
     pub(super) async fn found<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
-        match self.api(path).await {
-            Ok(Answer::Found(found)) => Some(found),
-            Ok(Answer::NotFound(_) | Answer::NoApi) | Err(_) => None,
-        }
+        self.api(path).await.ok()?.found()
     }
 
     /// Sends a form to a path of the API and reads the JSON of the response.
