@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use corona::access::{
     AccessString, Authority, Entry, GrantId, Identity, NewGrant, Role, TlsMode, TlsSettings,
 };
@@ -85,8 +86,8 @@ struct Init {
 #[derive(Args, Clone, Debug)]
 struct Create {
     /// What its holders become
-    #[arg(value_enum)]
-    role: RoleName,
+    #[arg(value_parser = roles())]
+    role: Role,
 
     /// The user, for submit: as whom jobs run
     #[arg(long, value_name = "NAME")]
@@ -198,23 +199,8 @@ struct Of {
     address: Option<HostPort>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum RoleName {
-    Admin,
-    Node,
-    Submit,
-    Read,
-}
-
-impl From<RoleName> for Role {
-    fn from(name: RoleName) -> Role {
-        match name {
-            RoleName::Admin => Role::Admin,
-            RoleName::Node => Role::Node,
-            RoleName::Submit => Role::Submit,
-            RoleName::Read => Role::Read,
-        }
-    }
+fn roles() -> impl TypedValueParser<Value = Role> {
+    PossibleValuesParser::new(Role::ALL.map(Role::name)).try_map(|name| name.parse::<Role>())
 }
 
 /// An authority that is on this machine or is asked.
@@ -277,7 +263,7 @@ impl Init {
 impl Create {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let new = NewGrant {
-            role: self.role.into(),
+            role: self.role,
             user: self.user,
             valid_secs: self.hours.map(|hours| u64::from(hours) * 3600),
             uses: self.uses,

@@ -18,6 +18,7 @@ use corona::wire::{Exception, Malformed, Service};
 use super::arguments::{
     Override, conf_dir_of_client, no_cluster_hint, note_conf_dir, pairs, parse_override,
 };
+use super::daemon::usable;
 use super::web::Web;
 
 /// The configuration with the cluster's addresses, and the timeout.
@@ -213,13 +214,9 @@ impl ConfigurationArguments {
             further: &self.conf_file,
             overrides: &overrides,
         };
-        let joined = |problems: ConfigErrors| {
-            let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
-            anyhow!(each.join("; "))
-        };
         // Whatever is read, and whatever else is wrong: nothing is called in another way than this says.
-        corona::access::use_in_clients(&source.tls().map_err(joined)?)?;
-        read(&source).map_err(joined)
+        corona::access::use_in_clients(&usable(source.tls())?)?;
+        usable(read(&source))
     }
 }
 

@@ -161,18 +161,9 @@ fn admin_usage(asked: &[OsString]) -> String {
     if asked.first().is_some_and(|command| command == "-refreshNodes") {
         return "Usage: java CoronaAdmin [-refreshNodes]\n".into();
     }
-    let words = [
-        "-refreshNodes",
-        "-setSafeMode",
-        "-unsetSafeMode",
-        "-persistState",
-        "-forceSetSafeModeOnPJT",
-        "-forceUnsetSafeModeOnPJT",
-        "-restartTaskTracker [n]",
-        "-forceRestartTaskTracker [n]",
-        "-help [cmd]",
-    ];
-    let commands: String = words.iter().map(|words| format!("           [{words}]\n")).collect();
+    let others = ["-restartTaskTracker [n]", "-forceRestartTaskTracker [n]", "-help [cmd]"];
+    let words = ADMIN.map(|(theirs, _)| theirs).into_iter().chain(others);
+    let commands: String = words.map(|words| format!("           [{words}]\n")).collect();
     format!(
         "Usage: java CoronaAdmin\n{commands}\n\
          Generic options: -conf <file> and -D <key=value> before the command.\n\

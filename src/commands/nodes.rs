@@ -375,18 +375,17 @@ fn complaints_table(detail: &NodeDetail) -> Table {
 fn grants_table(detail: &NodeDetail) -> Table {
     let is_counted = !detail.node.resources.is_empty();
     let takes = Column::text("TAKES", 20);
-    let columns = [
-        Some(Column::whole("SESSION")),
-        Some(Column::text("USER", 6)),
-        Some(Column::text("POOL", 16)),
-        Some(Column::whole("TYPE")),
+    let mut table = Table::new(&[
+        Column::whole("SESSION"),
+        Column::text("USER", 6),
+        Column::text("POOL", 16),
+        Column::whole("TYPE"),
         // Where resources are counted, each grant takes one slot.
-        Some(if is_counted { takes } else { Column::number("SLOTS") }),
-        Some(Column::number("REQUEST")),
-        Some(Column::number("HELD FOR")),
-        Some(Column::text("NAME", 10)),
-    ];
-    let mut table = Table::new(&columns.into_iter().flatten().collect::<Vec<_>>());
+        if is_counted { takes } else { Column::number("SLOTS") },
+        Column::number("REQUEST"),
+        Column::number("HELD FOR"),
+        Column::text("NAME", 10),
+    ]);
     for grant in &detail.grants {
         table.row([
             grant.session.as_str().into(),

@@ -25,7 +25,7 @@ use super::arguments::{
     Override, create_file, existing_conf_dir, pairs, parse_address, parse_networks, parse_override,
     parse_size,
 };
-use super::daemon::ready;
+use super::daemon::{ready, usable};
 use super::logging::LogArguments;
 use super::record::now_us;
 use super::replay::{Form, parse_report};
@@ -301,10 +301,7 @@ fn read(arguments: &Arguments) -> anyhow::Result<Loaded> {
         overrides: &overrides,
         lookup: config::Lookup::AlsoByName,
     };
-    source.load().map_err(|problems| {
-        let problems: Vec<String> = problems.errors().map(ToString::to_string).collect();
-        anyhow!("the configuration is wrong: {}", problems.join("; "))
-    })
+    usable(source.load()).map_err(|wrong| anyhow!("the configuration is wrong: {wrong}"))
 }
 
 fn record(

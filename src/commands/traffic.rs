@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use clap::Args;
 use corona::conformance::capture::{Ending, PacketCounts};
 use corona::conformance::conversation::{Conversation, FoundManager, Ports, managers};
 use corona::conformance::setup::RecordedSetup;
 
 use super::arguments::existing_conf_dir;
+use super::daemon::usable;
 
 /// The ports of services, for files that do not contain them.
 #[derive(Args, Clone, Debug, Default)]
@@ -72,14 +73,8 @@ impl PortArguments {
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> anyhow::Result<Option<Ports>> {
         let read = |named, variable: &dyn Fn(&str) -> Option<OsString>| {
-            let Some(dir) = existing_conf_dir(named, variable)? else { return Ok(None) };
-            match RecordedSetup::read(&dir) {
-                Ok(setup) => Ok(Some(setup.ports)),
-                Err(problems) => {
-                    let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
-                    Err(anyhow!(each.join("; ")))
-                }
-            }
+            let Some(dir) = existing_conf_dir(named, variable)? else { return anyhow::Ok(None) };
+            Ok(Some(usable(RecordedSetup::read(&dir))?.ports))
         };
         let configured = match &self.conf_dir {
             Some(named) => read(Some(named.clone()), &variable)?,

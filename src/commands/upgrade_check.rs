@@ -14,7 +14,7 @@ use corona::api::cluster::{Node, NodeProblem};
 use corona::api::{Index, cluster as api};
 use corona::config::HostPort;
 use corona::model::types::Span;
-use corona_terminal::console::{Console, FormArguments, TextForm, printable};
+use corona_terminal::console::{Console, FormArguments, printable};
 use corona_terminal::counted;
 use corona_terminal::table::{Cell, Column, Table, Tone};
 use corona_terminal::wrap::wrapped;
@@ -77,6 +77,14 @@ struct Daemon {
     problem: Option<String>,
 }
 
+impl Daemon {
+    /// A node that cannot be asked, or all of them.
+    fn unknown(node: Option<String>, problem: String) -> Daemon {
+        let (address, problem) = (String::new(), Some(problem));
+        Daemon { part: Part::Node, address, node, version: None, problem }
+    }
+}
+
 /// The result.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -132,7 +140,7 @@ impl Arguments {
         before: ClusterArguments,
         console: &mut Console<'_>,
     ) -> anyhow::Result<ExitCode> {
-        let form = self.form.output;
+        let form = self.form;
         let further = self.pages;
         let (cluster, pages) = self.cluster.after(before).find()?;
         let pages = pages.context("the address of the pages is not known: add --http-address")?;
@@ -151,13 +159,10 @@ impl Arguments {
             }
             match of_nodes(&pages, settings.node_pages_port, cluster.timeout).await {
                 Ok(nodes) => daemons.extend(nodes),
-                Err(error) => daemons.push(Daemon {
-                    part: Part::Node,
-                    address: String::new(),
-                    node: None,
-                    version: None,
-                    problem: Some(format!("the nodes are not known: {error:#}")),
-                }),
+                Err(error) => {
+                    let problem = format!("the nodes are not known: {error:#}");
+                    daemons.push(Daemon::unknown(None, problem));
+                }
             }
             Ok((daemons, pages.found::<api::Status>("/api/v1/status").await))
         })?;
@@ -166,13 +171,7 @@ impl Arguments {
             report.mixed_ms = versions.mixed_since_ms.map(|since| now_ms.saturating_sub(since));
             report.versions = Some(versions);
         }
-        match form {
-            TextForm::Json => console.print_json(&report)?,
-            TextForm::Text => {
-                let text = report.text(console);
-                console.print(&text)?;
-            }
-        }
+        form.show(console, &report, |console| report.text(console))?;
         Ok(if report.all_have_it { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
     }
 }
@@ -253,13 +252,10 @@ async fn of_nodes(
                     let web = Web::of("node", address, PATIENCE.min(timeout));
                     asked(Part::Node, Some(node.name), web).await
                 }
-                None => Daemon {
-                    part: Part::Node,
-                    address: String::new(),
-                    node: Some(node.name),
-                    version: None,
-                    problem: Some("the address of its pages is not known".to_owned()),
-                },
+                None => {
+                    let problem = "the address of its pages is not known".to_owned();
+                    Daemon::unknown(Some(node.name), problem)
+                }
             }
         });
     }

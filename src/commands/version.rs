@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use corona_terminal::console::{Console, FormArguments, TextForm};
+use corona_terminal::console::{Console, FormArguments};
 
 /// The version and, of a release that was built from a git checkout, the commit with its date.
 pub(super) const VERSION: &str = env!("CORONA_VERSION");
@@ -38,13 +38,11 @@ struct Version {
 /// # Errors
 /// When it cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    match arguments.form.output {
-        TextForm::Text => console.print(&format!("corona {VERSION}\n"))?,
-        TextForm::Json => console.print_json(&Version {
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("CORONA_COMMIT"),
-            date: option_env!("CORONA_COMMIT_DATE"),
-        })?,
-    }
+    let version = Version {
+        version: env!("CARGO_PKG_VERSION"),
+        commit: option_env!("CORONA_COMMIT"),
+        date: option_env!("CORONA_COMMIT_DATE"),
+    };
+    arguments.form.show(console, &version, |_| format!("corona {VERSION}\n"))?;
     Ok(ExitCode::SUCCESS)
 }

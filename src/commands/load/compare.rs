@@ -9,7 +9,7 @@ use corona::load::{Change, LoadComparison, Report, compare, number};
 use serde::Serialize;
 
 use super::show::time;
-use corona_terminal::console::{Console, FormArguments, TextForm, printable};
+use corona_terminal::console::{Console, FormArguments, printable};
 use corona_terminal::table::{Column, Table};
 
 const EXAMPLES: &str = "\
@@ -81,17 +81,9 @@ pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::R
     if compared.is_empty() {
         bail!("there is nothing that both sides measured");
     }
-    match arguments.form.output {
-        TextForm::Text => {
-            let text = text(&before, &after, &compared, console);
-            console.print(&text)?;
-        }
-        TextForm::Json => console.print_json(&Compared {
-            before: Side::of(&before),
-            after: Side::of(&after),
-            measures: &compared,
-        })?,
-    }
+    let result =
+        Compared { before: Side::of(&before), after: Side::of(&after), measures: &compared };
+    arguments.form.show(console, &result, |console| text(&before, &after, &compared, console))?;
     Ok(ExitCode::SUCCESS)
 }
 
