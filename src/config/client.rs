@@ -11,7 +11,7 @@ use super::files::FileReader;
 use super::high_availability::GatewaySettings;
 use super::job_conf::JobConf;
 use super::keys;
-use super::problem::{ConfigErrors, warnings_or_errors};
+use super::problem::{ConfigErrors, Problem, warnings_or_errors};
 use super::properties::Properties;
 use super::settings::SettingsReader;
 use super::system::SystemProperties;
@@ -96,22 +96,24 @@ impl ClientSource<'_> {
     /// overrides say of jobs, and properties that are not this program's. Errors: as [`Self::load`].
     pub fn job_conf(&self) -> Result<JobConf, ConfigErrors> {
         let mut problems = Vec::new();
-        let mut files = FileReader::default();
-        let system = SystemProperties::of_process();
-        let ClientSource { conf_dir, further, overrides } = *self;
-        let properties =
-            Properties::load(conf_dir, further, overrides, system, &mut files, &mut problems);
+        let properties = self.properties(&mut problems);
         warnings_or_errors(problems)?;
         Ok(JobConf::of_client(properties))
     }
 
-    fn read<T>(&self, read: impl FnOnce(SettingsReader<'_>) -> T) -> Result<T, ConfigErrors> {
-        let mut problems = Vec::new();
-        let mut files = FileReader::default();
-        let system = SystemProperties::of_process();
+    fn properties(&self, problems: &mut Vec<Problem>) -> Properties {
+        let (mut files, system) = (FileReader::default(), SystemProperties::of_process());
         let ClientSource { conf_dir, further, overrides } = *self;
-        let properties =
-            Properties::load(conf_dir, further, overrides, system, &mut files, &mut problems);
+        Properties::load(conf_dir, further, overrides, system, &mut files, problems)
+    }
+
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(SettingsReader<'_>) -> T,
+    ) -> Result<T, ConfigErrors> {
+        let mut problems = Vec::new();
+        let properties = self.properties(&mut problems);
+        let ClientSource { conf_dir, overrides, .. } = *self;
         let source = Source { conf_dir, overrides, ..Source::default() };
         let value = read(SettingsReader::new(&source, &properties, &mut problems));
         warnings_or_errors(problems)?;

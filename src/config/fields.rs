@@ -83,12 +83,8 @@ impl Field<'_> {
     }
 
     pub(super) fn int(&self) -> Result<i32, Problem> {
-        let number = typed::whole(self.text, i32::MIN.into(), i32::MAX.into(), "");
-        number
-            .and_then(|number| {
-                i32::try_from(number).map_err(|_| Wrong::new("is out of range", "a smaller number"))
-            })
-            .map_err(|wrong| self.refused(wrong))
+        let number = typed::number(self.text, i32::MIN.into(), i32::MAX.into());
+        number.map_err(|wrong| self.refused(wrong))
     }
 
     pub(super) fn long(&self) -> Result<i64, Problem> {

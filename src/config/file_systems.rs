@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use super::client::ClientSource;
 use super::keys;
-use super::problem::{ConfigErrors, warnings_or_errors};
-use super::properties::Properties;
+use super::problem::ConfigErrors;
 use super::settings::SettingsReader;
-use super::system::{SystemProperties, groups_of_process};
+use super::system::groups_of_process;
 use super::typed::{self, Wrong};
-use super::{FileReader, Source};
 use corona_model::files::FileSystemSettings;
 
 /// Files that only clients of HDFS read, after the others.
@@ -19,21 +17,14 @@ impl ClientSource<'_> {
     /// Reads the settings of file-system clients, from the files of HDFS as well. Errors: a file
     /// that cannot be read, or a wrong value of one of their keys.
     pub fn load_file_systems(&self) -> Result<FileSystemSettings, ConfigErrors> {
-        let mut problems = Vec::new();
-        let mut files = FileReader::default();
-        let system = SystemProperties::of_process();
-        let user = system.get("user.name").unwrap_or("nobody").to_owned();
-        let ClientSource { conf_dir, further, overrides } = *self;
-        let of_hdfs = conf_dir.into_iter().flat_map(|dir| HDFS_FILES.map(|file| dir.join(file)));
+        let of_hdfs =
+            self.conf_dir.into_iter().flat_map(|dir| HDFS_FILES.map(|file| dir.join(file)));
         let mut all: Vec<_> = of_hdfs.filter(|path| path.exists()).collect();
-        all.extend_from_slice(further);
-        let properties =
-            Properties::load(conf_dir, &all, overrides, system, &mut files, &mut problems);
-        let source = Source { conf_dir, overrides, ..Source::default() };
-        let reader = SettingsReader::new(&source, &properties, &mut problems);
-        let settings = reader.read_file_systems(user);
-        warnings_or_errors(problems)?;
-        Ok(settings)
+        all.extend_from_slice(self.further);
+        ClientSource { further: &all, ..*self }.read(|reader| {
+            let user = reader.user();
+            reader.read_file_systems(user)
+        })
     }
 }
 

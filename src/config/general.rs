@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::fields::{Context, Field, TypeName, pool_name};
 use super::problem::{Origin, Problem, ProblemKind};
 use super::suggest::similar;
-use super::typed::{Wrong, whole};
+use super::typed::number;
 use super::xml::{Element, trim};
 use corona_model::settings::{Pools, Scheduling};
 use corona_model::types::{PoolName, ResourceType};
@@ -177,9 +177,7 @@ fn read_setting(
         }
         "grantsPerIteration" => {
             // The original means to check this and tests another number. Spec: 09 §6.14.
-            let grants = whole(field.text, 1, i32::MAX.into(), "").and_then(|grants| {
-                u32::try_from(grants).map_err(|_| Wrong::new("is out of range", "a smaller number"))
-            });
+            let grants = number(field.text, 1, i32::MAX.into());
             scheduling.grants_per_pass = grants.map_err(|wrong| field.refused(wrong))?;
         }
         "minPreemptPeriod" => {

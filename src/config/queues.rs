@@ -168,10 +168,7 @@ fn limited(name: &str, context: Context) -> Option<(bool, Vec<ResourceType>)> {
 }
 
 fn count(field: &Field<'_>) -> Result<u32, Problem> {
-    let count = whole(field.text, 1, i32::MAX.into(), "");
-    let count = count.map_err(|wrong| field.refused(wrong))?;
-    u32::try_from(count)
-        .map_err(|_| field.refused(Wrong::new("is out of range", "a smaller number")))
+    typed::number(field.text, 1, i32::MAX.into()).map_err(|wrong| field.refused(wrong))
 }
 
 fn order_of_queues(field: &Field<'_>) -> Result<SiblingOrder, Problem> {

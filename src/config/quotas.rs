@@ -6,7 +6,7 @@
 use super::fields::Field;
 use super::problem::{Origin, Problem, ProblemKind};
 use super::suggest::similar;
-use super::typed::{Wrong, whole};
+use super::typed::{Wrong, number};
 use corona_model::queues::{Part, QueueRules, Quota, SiblingOrder};
 use corona_model::resources::Dimension;
 use corona_model::types::{PerType, ResourceType};
@@ -79,9 +79,8 @@ fn slots(field: &Field<'_>, text: &str) -> Result<Limit, Problem> {
     if let Some(part) = part(field, text) {
         return part.map(Limit::Part);
     }
-    let slots = whole(text, 0, i32::MAX.into(), "").ok();
-    let slots = slots.and_then(|slots| i32::try_from(slots).ok());
-    slots.map(Limit::Slots).ok_or_else(|| field.refused(Wrong::new("is not a limit", FORM)))
+    let slots = number(text, 0, i32::MAX.into());
+    slots.map(Limit::Slots).map_err(|_| field.refused(Wrong::new("is not a limit", FORM)))
 }
 
 /// The part that a text with a sign of per cent names.

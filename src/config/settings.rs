@@ -257,34 +257,37 @@ impl<'a> SettingsReader<'a> {
         (number_or_default(key, &value), origin)
     }
 
-    /// The number of a key that another component reads. That component reports its errors.
+    /// The value of a key that another component reads, if it is set. That component reports its errors.
+    fn beside(&self, key: &Key) -> Option<String> {
+        Some(self.properties.get(key.name, &mut Vec::new()).ok().flatten()?.value)
+    }
+
+    /// The same of a number, or its default.
     fn number_beside(&self, key: &'static Key) -> i64 {
-        let set = self.properties.get(key.name, &mut Vec::new());
-        let value = set.ok().flatten().map(|property| property.value);
-        number_or_default(key, value.as_deref().unwrap_or(key.default))
+        number_or_default(key, self.beside(key).as_deref().unwrap_or(key.default))
     }
 
     /// The port in an address that others listen on; `None` if they choose it or cannot read it.
     pub(super) fn port_beside(&self, key: &'static Key) -> Option<u16> {
-        let set = self.properties.get(key.name, &mut Vec::new());
-        let value = set.ok().flatten().map(|property| property.value);
-        let address = typed::address(value.as_deref().unwrap_or(key.default)).ok()?;
-        (address.port != 0).then_some(address.port)
+        let address = self.beside(key);
+        Some(fixed_address(address.as_deref().unwrap_or(key.default))?.port)
     }
 
     /// The address of the pages of the job tracker service; `None` if none is configured.
     pub(super) fn running_jobs(&self) -> Option<HostPort> {
-        let set = |key: &Key| self.properties.get(key.name, &mut Vec::new()).ok().flatten();
-        set(&keys::JT_ADDRESS)?;
-        let pages = typed::address(&set(&keys::JT_HTTP_ADDRESS)?.value).ok();
-        pages.filter(|address| address.port != 0)
+        self.beside(&keys::JT_ADDRESS)?;
+        fixed_address(&self.beside(&keys::JT_HTTP_ADDRESS)?)
     }
 
     /// The address of the pages of finished jobs, which the proxy job tracker serves; `None` if it
     /// chooses a free port, or cannot read its address.
     pub(super) fn finished_jobs(&self) -> Option<HostPort> {
-        let set = self.properties.get(keys::CLIENT_PROXY.name, &mut Vec::new()).ok().flatten()?;
-        typed::address(&set.value).ok().filter(|address| address.port != 0)
+        fixed_address(&self.beside(&keys::CLIENT_PROXY)?)
+    }
+
+    /// The user that the process runs as.
+    pub(super) fn user(&self) -> String {
+        self.properties.system_property("user.name").unwrap_or("nobody").to_owned()
     }
 
     /// The token that actions of operators need.
@@ -724,6 +727,11 @@ fn number_or_default(key: &Key, text: &str) -> i64 {
     let (Kind::Int { least, most } | Kind::Long { least, most }) = key.kind else { return 0 };
     let number = |text: &str| typed::whole(text, least, most, key.unit);
     number(text).or_else(|_| number(key.default)).unwrap_or_default()
+}
+
+/// An address with a port that is not any free one.
+fn fixed_address(text: &str) -> Option<HostPort> {
+    typed::address(text).ok().filter(|address| address.port != 0)
 }
 
 /// Whether a service on this host is on the loopback interface, among others perhaps.

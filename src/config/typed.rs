@@ -89,6 +89,12 @@ pub(super) fn whole(text: &str, least: i64, most: i64, unit: &str) -> Result<i64
         .ok_or_else(|| Wrong::new("is out of range", expected()))
 }
 
+/// The same as a number of another type.
+pub(super) fn number<T: TryFrom<i64>>(text: &str, least: i64, most: i64) -> Result<T, Wrong> {
+    T::try_from(whole(text, least, most, "")?)
+        .map_err(|_| Wrong::new("is out of range", "a smaller number"))
+}
+
 /// The number, held at the ends of 128 bits: the caller's range is smaller.
 fn digits(text: &str) -> Option<i128> {
     let (negative, rest) = match text.strip_prefix('-') {
