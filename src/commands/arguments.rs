@@ -36,9 +36,6 @@ pub(super) fn parse_override(text: &str) -> Result<Override, String> {
 
 /// The directory of the configuration files: the given one, else
 /// `$HADOOP_CONF_DIR`, else none for the defaults.
-///
-/// # Errors
-/// When it does not exist.
 pub(super) fn existing_conf_dir(
     named: Option<PathBuf>,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -62,9 +59,6 @@ pub(super) fn existing_conf_dir(
 
 /// The directory of the configuration files of a command of users: as [`existing_conf_dir`], else that of the
 /// cluster of `corona login`, else that of the head that this user has started here.
-///
-/// # Errors
-/// As [`existing_conf_dir`].
 pub(super) fn conf_dir_of_client(
     named: Option<PathBuf>,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -147,17 +141,11 @@ pub(super) struct SourceArguments {
 
 impl SourceArguments {
     /// The sources, with the environment of this process.
-    ///
-    /// # Errors
-    /// The directory does not exist.
     pub(super) fn found(self) -> anyhow::Result<FoundSource> {
         self.found_with(|name| std::env::var_os(name))
     }
 
     /// The sources, with the environment as an argument.
-    ///
-    /// # Errors
-    /// The directory does not exist.
     pub(super) fn found_with(
         self,
         variable: impl Fn(&str) -> Option<OsString>,

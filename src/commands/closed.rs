@@ -16,9 +16,6 @@ pub(super) const KEYS: [&str; 3] =
 
 /// Opens the certificate authority in this directory, or makes it there, and gives the head a certificate for
 /// these hosts. Others get theirs at `at`. The calls of this process show the head's from now on.
-///
-/// # Errors
-/// A file cannot be used.
 pub(super) fn open(root: &Path, at: (&str, u16), hosts: &[String]) -> anyhow::Result<Authority> {
     let now = SystemTime::now();
     let authority = Authority::open_or_create(&root.join(AUTHORITY), now)?;

@@ -79,9 +79,6 @@ impl CallAndPageArguments {
     /// As [`ClusterArguments::find`]. The pages are those of `--http-address`,
     /// else those of the configuration. With `--address` alone there are none,
     /// because the configured pages may be another cluster manager's.
-    ///
-    /// # Errors
-    /// As [`ClusterArguments::find`].
     pub(super) fn find(self) -> anyhow::Result<(Cluster, Option<Web>)> {
         let CallAndPageArguments { cluster, http_address } = self;
         let is_key = |set: &Override| set.key == keys::HTTP_ADDRESS.name;
@@ -146,9 +143,6 @@ impl ClusterArguments {
 
 impl WebArguments {
     /// The pages.
-    ///
-    /// # Errors
-    /// As [`ClusterArguments::find`].
     pub(super) fn find(self) -> anyhow::Result<Web> {
         self.address().map(|(address, timeout)| Web::new(address, timeout))
     }
@@ -167,9 +161,6 @@ impl WebArguments {
     }
 
     /// The addresses of the cluster, and how files are read, which says who the user is.
-    ///
-    /// # Errors
-    /// As [`ClusterArguments::find`].
     pub(super) fn client_settings(&self) -> anyhow::Result<(ClientSettings, FileSystemSettings)> {
         self.configuration.clone().look(
             |name| std::env::var_os(name),
@@ -336,9 +327,6 @@ pub(super) fn mismatch() -> anyhow::Error {
 }
 
 /// Runs a command that calls others.
-///
-/// # Errors
-/// Those of the command, and when the system has no resources.
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -95,9 +95,6 @@ struct Start {
 }
 
 /// Runs the cluster manager until a signal stops it.
-///
-/// # Errors
-/// When it cannot start; the text names the missing or wrong part.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let log = arguments.log.init()?;
     let start = arguments.into_start(|name| std::env::var_os(name))?;

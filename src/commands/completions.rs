@@ -41,9 +41,6 @@ enum Shell {
 }
 
 /// Prints the script.
-///
-/// # Errors
-/// When it cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let generator = match arguments.shell {
         Shell::Bash => Generator::Bash,

@@ -87,9 +87,6 @@ fn executor_with(threads: usize, blocking: usize) -> anyhow::Result<Runtime> {
 }
 
 /// Runs a service until it ends. It gets the future that completes when it is asked to stop.
-///
-/// # Errors
-/// Those of the service, or of starting its threads.
 pub(super) fn run_service<F>(
     threads: usize,
     serve: impl FnOnce(Pin<Box<dyn Future<Output = StopSignal>>>) -> F,
@@ -101,9 +98,6 @@ where
 }
 
 /// The same with at most so many threads that wait for disks.
-///
-/// # Errors
-/// Those of [`run_service`].
 pub(super) fn run_service_with<F>(
     threads: usize,
     blocking: usize,

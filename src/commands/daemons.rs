@@ -218,9 +218,6 @@ impl Daemons {
     }
 
     /// Checks that the file of the program can be started, and says which version it has by now.
-    ///
-    /// # Errors
-    /// It cannot.
     pub(super) async fn installed_version(&self) -> anyhow::Result<String> {
         let mut asked = Command::new(&self.program);
         asked.arg("version").stdin(Stdio::null()).kill_on_drop(true);
@@ -261,9 +258,6 @@ impl Daemons {
     }
 
     /// Waits until these daemons serve for the first time.
-    ///
-    /// # Errors
-    /// One of them cannot start.
     pub(super) async fn until_ready(&mut self, names: &[String]) -> anyhow::Result<()> {
         let mut awaited: Vec<&String> = names.iter().collect();
         let deadline = tokio::time::Instant::now() + START_TIMEOUT;

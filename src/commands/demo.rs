@@ -104,9 +104,6 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 }
 
 /// Runs the demo until it is stopped.
-///
-/// # Errors
-/// When it cannot start, such as when a port is taken, or the cluster manager fails.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let _log = LogArguments::of_levels(arguments.log_level.clone()).init()?;
     corona::process::descriptors::raise_limit();

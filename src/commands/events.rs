@@ -71,9 +71,6 @@ const PAUSE: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Reads and prints.
-///
-/// # Errors
-/// When there are no pages, or no events.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let Arguments { follow, last, event, about, form, web } = arguments;
     let web = web.find()?;

@@ -45,9 +45,6 @@ pub(super) struct Arguments {
 const RELAYED: &str = "relayed connections";
 
 /// Runs the gateway until a signal stops it.
-///
-/// # Errors
-/// When it cannot start.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let mut settings = settings(arguments, |name| std::env::var_os(name))?;

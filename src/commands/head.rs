@@ -171,9 +171,6 @@ struct HeadStatus {
 }
 
 /// Runs the head until a signal stops it, or shows how it is.
-///
-/// # Errors
-/// When a part of it cannot start; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     match arguments.action {
         Some(Action::Status(status)) => status.show(console),

@@ -73,9 +73,6 @@ struct Report {
 }
 
 /// Converts the file.
-///
-/// # Errors
-/// When one of the files cannot be read or written, or has the wrong format.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let Arguments { capture, out, force, ports, form } = arguments;
     let ports = ports.ports(|name| std::env::var_os(name))?.unwrap_or_default();

@@ -127,9 +127,6 @@ impl Time {
 }
 
 /// Prints the requested items.
-///
-/// # Errors
-/// When the file cannot be read, or the cluster manager's port is not known.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let ports = arguments.ports.ports(|name| std::env::var_os(name))?;
     let name = arguments.file.display().to_string();

@@ -292,9 +292,6 @@ pub(super) struct Marker {
 
 impl Marker {
     /// Writes a marker.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub(super) fn write(path: &Path) -> anyhow::Result<Marker> {
         let failed = || format!("cannot write {}", path.display());
         let token = random_token().with_context(failed)?;
@@ -364,9 +361,6 @@ impl ClusterFacts {
 }
 
 /// Replaces a file that only its owner may read.
-///
-/// # Errors
-/// The system refuses.
 pub(super) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write;
 

@@ -83,9 +83,6 @@ const TERMINATED: u8 = 143;
 const REMOTE_THREADS: usize = 2;
 
 /// Runs the job tracker until a signal stops it.
-///
-/// # Errors
-/// When it cannot start or continue; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     // Each thread that allocates touches pages of its own, and there may be many job trackers on a node.
     corona::process::memory::be_frugal();

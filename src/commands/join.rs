@@ -92,9 +92,6 @@ pub(super) struct Arguments {
 }
 
 /// Runs the node until a signal stops it.
-///
-/// # Errors
-/// When it cannot start; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     // The daemon is a child of the thread that starts it, and ends with it.
     block_on(arguments.serve(console))?;

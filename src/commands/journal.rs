@@ -97,9 +97,6 @@ impl JournalArguments {
 }
 
 /// Runs one of the commands.
-///
-/// # Errors
-/// The journal cannot be read.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     match arguments.command {
         Command::Check(arguments) => check(arguments, console),

@@ -21,9 +21,6 @@ pub(super) struct Arguments {
 }
 
 /// Writes the pages.
-///
-/// # Errors
-/// When one cannot be written.
 pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     for (name, page) in pages()? {
         let path = arguments.directory.join(name);

@@ -90,9 +90,6 @@ pub(super) struct Arguments {
 }
 
 /// Runs the cluster until a signal stops it.
-///
-/// # Errors
-/// When a part of it cannot start; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     // The daemons are children of the thread that starts them, and end with it.
     block_on(serve(arguments, console))?;

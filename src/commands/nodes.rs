@@ -126,9 +126,6 @@ fn parse_type(text: &str) -> Result<ResourceType, String> {
 }
 
 /// Reads and prints.
-///
-/// # Errors
-/// When the pages do not exist or cannot be read.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     match arguments.action {
         Action::List(list) => list.run(console)?,

@@ -120,9 +120,6 @@ impl Site {
 
     /// Writes `core-site.xml`, each time, and files for the user's own settings if there are none. `who`
     /// writes it.
-    ///
-    /// # Errors
-    /// A file cannot be written.
     pub(super) fn write(&self, directory: &Path, who: &str) -> anyhow::Result<()> {
         let mut xml = format!(
             "<?xml version=\"1.0\"?>\n<!-- {who} writes this file at each start. Put settings of your \
@@ -191,9 +188,6 @@ impl NodePart<'_> {
 impl Daemons {
     /// Starts the cluster manager, and the proxy job tracker before it: that is notified when safe mode ends at
     /// the start. Waits until both are ready.
-    ///
-    /// # Errors
-    /// One of them cannot start.
     pub(super) async fn start_cluster_manager(&mut self, home: &Home) -> anyhow::Result<()> {
         self.launch("proxy-job-tracker", &["proxy-job-tracker"], home, &[]);
         self.until_ready(&["proxy-job-tracker".to_owned()]).await?;
@@ -208,9 +202,6 @@ impl Daemons {
     }
 
     /// Starts the job tracker, and waits until it and these nodes are ready.
-    ///
-    /// # Errors
-    /// One of them cannot start.
     pub(super) async fn start_job_tracker(
         &mut self,
         home: &Home,

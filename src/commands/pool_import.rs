@@ -25,9 +25,6 @@ pub(super) struct Import {
 
 impl Import {
     /// Reads, translates and prints.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or the result not be written.
     pub(super) fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
         let imported = import::import(&self.file)?;
         for note in &imported.notes {

@@ -96,9 +96,6 @@ struct Info {
 }
 
 /// Reads and prints.
-///
-/// # Errors
-/// When there are no pages, or none that can be read, or no such pool.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     match arguments.action {
         Some(Action::Info(Info { pool, output, watch, web })) => {

@@ -63,9 +63,6 @@ impl Profile {
     }
 
     /// Forgets a cluster, and that it is in use. Returns the directory that was removed.
-    ///
-    /// # Errors
-    /// It cannot be removed.
     pub(super) fn forget(&self, name: &str) -> anyhow::Result<PathBuf> {
         let directory = self.directory(name);
         removed(&directory).with_context(|| format!("cannot remove {}", directory.display()))?;
@@ -91,9 +88,6 @@ impl Profile {
     }
 
     /// The names of all clusters.
-    ///
-    /// # Errors
-    /// They cannot be read.
     pub(super) fn names(&self) -> anyhow::Result<BTreeSet<String>> {
         let directory = self.0.join(CLUSTERS);
         let entries = match fs::read_dir(&directory) {
@@ -119,9 +113,6 @@ impl Profile {
     }
 
     /// Keeps the configuration of a cluster; only the user can read it. Returns its directory.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub(super) fn keep(&self, name: &str, site: &Site) -> anyhow::Result<PathBuf> {
         let directory = self.directory(name);
         make_private(&directory)
@@ -136,9 +127,6 @@ impl Profile {
     }
 
     /// The directory of everything that is known, for this user alone.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub(super) fn root(&self) -> anyhow::Result<&Path> {
         let made = make_private(&self.0);
         made.with_context(|| format!("cannot make the directory {}", self.0.display()))?;
@@ -146,9 +134,6 @@ impl Profile {
     }
 
     /// A directory for a new certificate of the user, which is not in use yet.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub(super) fn new_identity(&self) -> anyhow::Result<PathBuf> {
         let fresh = self.root()?.join(NEW_IDENTITY);
         removed(&fresh).with_context(|| format!("cannot remove {}", fresh.display()))?;
@@ -175,9 +160,6 @@ impl Profile {
     }
 
     /// Uses a cluster from now on.
-    ///
-    /// # Errors
-    /// It cannot be written down.
     pub(super) fn choose(&self, name: &str) -> anyhow::Result<()> {
         write_private(&self.0.join(CURRENT), name)
     }

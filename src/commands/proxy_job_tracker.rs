@@ -50,9 +50,6 @@ pub(super) struct Arguments {
 }
 
 /// Runs the proxy job tracker until a signal stops it.
-///
-/// # Errors
-/// When it cannot start or continue; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;

@@ -71,9 +71,6 @@ pub(super) struct Arguments {
 }
 
 /// Runs the task tracker until a signal or the cluster manager stops it.
-///
-/// # Errors
-/// When it cannot start or continue; the text names the missing or wrong part.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     if arguments.check_restart {
         return check_restart(&arguments.source.found()?);
@@ -142,9 +139,6 @@ fn check_restart(source: &FoundSource) -> anyhow::Result<()> {
 }
 
 /// Checks that a program can take the place of this one, which has these arguments.
-///
-/// # Errors
-/// It does not answer so.
 async fn check(
     program: &Path,
     arguments: impl Iterator<Item = OsString>,

@@ -34,9 +34,6 @@ struct Version {
 }
 
 /// Prints it.
-///
-/// # Errors
-/// When it cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let version = Version {
         version: env!("CARGO_PKG_VERSION"),

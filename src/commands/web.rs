@@ -139,9 +139,6 @@ impl Web {
     }
 
     /// Sends a form to a path of the API and reads the JSON of the response.
-    ///
-    /// # Errors
-    /// As [`Self::api`].
     pub(super) async fn send_form<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -238,9 +238,6 @@ struct Done {
 }
 
 /// Does what is asked for each path. One that fails does not keep the others from being done.
-///
-/// # Errors
-/// The configuration cannot be read, or the output cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let Configuration { conf_dir, conf_file, overrides } = arguments.configuration;
     let json = arguments.form.json || arguments.form.output == TextForm::Json;

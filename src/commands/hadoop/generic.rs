@@ -36,9 +36,6 @@ impl Generic {
     }
 
     /// Takes the first word if it is such an option, and its value. False: it is another word.
-    ///
-    /// # Errors
-    /// As [`Generic::take_all`].
     pub(in crate::commands) fn take(
         &mut self,
         words: &mut VecDeque<String>,
@@ -101,9 +98,6 @@ impl Generic {
 
     /// Finds the directory of the configuration, if none is named: `$HADOOP_CONF_DIR`, else that of the
     /// cluster of `corona login`.
-    ///
-    /// # Errors
-    /// It does not exist.
     pub(in crate::commands) fn find_directory(&mut self) -> anyhow::Result<()> {
         let found = conf_dir_of_client(self.conf_dir.take(), |name| std::env::var_os(name))?;
         self.conf_dir = found;

@@ -228,9 +228,6 @@ pub(in crate::commands) struct KeptResults {
 
 impl KeptResults {
     /// Those of a directory that `note` of [`Job::submit`] got.
-    ///
-    /// # Errors
-    /// The path cannot be one of a job tracker.
     pub(in crate::commands) fn open(systems: &FileSystems, path: &str) -> anyhow::Result<Self> {
         let (files, path) = systems.resolve(path)?;
         Ok(KeptResults { files, path })

@@ -269,9 +269,6 @@ enum OutputCodec {
 }
 
 /// Runs a job.
-///
-/// # Errors
-/// When it cannot be submitted, or followed to its end.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     act(arguments.action, console)
 }

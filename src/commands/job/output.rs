@@ -80,9 +80,6 @@ impl Output {
     }
 
     /// Deletes the output of the earlier job, and nothing that has come since it was found.
-    ///
-    /// # Errors
-    /// Something cannot be deleted.
     pub(super) async fn clear(&self) -> anyhow::Result<()> {
         let Some(earlier) = &self.earlier else { return Ok(()) };
         let deleted = async {

@@ -19,9 +19,6 @@ const FAILED: u8 = 255;
 const PRIORITIES: [&str; 5] = ["VERY_HIGH", "HIGH", "NORMAL", "LOW", "VERY_LOW"];
 
 /// Runs a command: its name, then its words.
-///
-/// # Errors
-/// The configuration cannot be read, or the job tracker does not answer or refuses.
 pub(in crate::commands) fn run(
     words: &[String],
     generic: &Generic,

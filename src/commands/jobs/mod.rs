@@ -312,9 +312,6 @@ pub(super) struct Counter {
 }
 
 /// Asks and prints.
-///
-/// # Errors
-/// When the job tracker does not answer, refuses, or does not know the job.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     match arguments.action {
         Action::List(list) => list.run(console)?,

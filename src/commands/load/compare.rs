@@ -71,9 +71,6 @@ impl<'a> Side<'a> {
 }
 
 /// Reads and compares.
-///
-/// # Errors
-/// When a file holds no report, or nothing can be compared.
 pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let before = read_all(&arguments.before)?;
     let after = read_all(&arguments.after)?;

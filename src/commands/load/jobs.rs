@@ -104,9 +104,6 @@ pub(super) struct Arguments {
 }
 
 /// Makes the run and prints the report.
-///
-/// # Errors
-/// The run cannot begin.
 pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     if let Some(directory) = &arguments.tls_directory {
         use_in_clients(&required(directory))?;

@@ -116,9 +116,6 @@ enum Form {
 }
 
 /// Runs the scenario.
-///
-/// # Errors
-/// When the run cannot start, or the result cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let scenario = match arguments.what {
         Mode::Scenario(scenario) => scenario,

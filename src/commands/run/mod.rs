@@ -162,9 +162,6 @@ fn parse_seconds(text: &str) -> Result<u64, String> {
 }
 
 /// Runs the commands.
-///
-/// # Errors
-/// The list cannot be read, the job cannot be submitted, or results cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let commands = arguments.commands()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -196,9 +196,6 @@ fn parse_failure(text: &str) -> Result<Failing, String> {
 }
 
 /// Runs the simulations and reports.
-///
-/// # Errors
-/// When an input or a configuration cannot be read, or a report cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     if let Some(Command::Suggest(arguments)) = arguments.command {
         return suggestion::run(arguments, console);

@@ -81,9 +81,6 @@ struct Found<'a> {
 }
 
 /// Searches and reports.
-///
-/// # Errors
-/// When an input or a configuration cannot be read.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let source = arguments.source.clone().found()?;
     let base = settings(&source, &[])?;

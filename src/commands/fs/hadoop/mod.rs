@@ -64,9 +64,6 @@ impl Line {
 }
 
 /// Runs a command: its name, then its words.
-///
-/// # Errors
-/// The configuration cannot be read, or the output cannot be written.
 pub(in crate::commands) fn run(
     words: &[String],
     source: ClientSource<'_>,

@@ -80,9 +80,6 @@ impl From<anyhow::Error> for NotRun {
 }
 
 /// Runs a streaming job.
-///
-/// # Errors
-/// The process has no threads.
 pub(in crate::commands) fn run(
     generic: Generic,
     words: VecDeque<String>,
