@@ -14,6 +14,7 @@ use corona::filesystem::FileSystemSettings;
 use corona::wire::calls::{ClusterManager, ProxyJobTracker};
 use corona::wire::client::{CallError, Client, ClientOptions, ConnectError};
 use corona::wire::{Exception, Malformed, Service};
+use tokio::runtime::Builder;
 
 use super::arguments::{
     Override, conf_dir_of_client, no_cluster_hint, note_conf_dir, pairs, parse_override,
@@ -328,16 +329,22 @@ pub(super) fn mismatch() -> anyhow::Error {
 
 /// Runs a command that calls others.
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")?;
+    run_on(&mut Builder::new_current_thread(), work)?
+}
+
+/// The same with a second thread, which reads, checks or decompresses what the first one sends.
+pub(super) fn block_on_two_threads<T>(work: impl Future<Output = T>) -> anyhow::Result<T> {
+    run_on(Builder::new_multi_thread().worker_threads(2), work)
+}
+
+fn run_on<T>(builder: &mut Builder, work: impl Future<Output = T>) -> anyhow::Result<T> {
+    let runtime = builder.enable_all().build().context("cannot start")?;
     // In a box: one copy of the driving code for all commands.
     let work: Pin<Box<dyn Future<Output = _>>> = Box::pin(work);
     let done = runtime.block_on(work);
     // A hanging name look-up must not delay the end.
     runtime.shutdown_background();
-    done
+    Ok(done)
 }
 
 #[cfg(test)]

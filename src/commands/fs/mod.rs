@@ -25,6 +25,7 @@ use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::arguments::{Override, conf_dir_of_client, pairs, parse_override, parse_size};
+use super::cluster::block_on;
 use super::signals::{StopSignal, StopSignals};
 use corona_terminal::console::{Console, TextForm, printable};
 use protect::is_local;
@@ -251,20 +252,14 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         systems: FileSystems::new(settings.clone())?,
         settings,
     };
-    // One thread for all connections, which need not be handed from one to another; files of this
-    // machine are read and written on others.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")?;
     let mut output = Output { json, ..Output::of_command(console, arguments.action.name()) };
     let is_contents = arguments.action.prints_contents();
     let is_put = matches!(arguments.action, Action::Put { .. });
     let act = shell.act(arguments.action, &mut output);
-    let done = runtime.block_on(unless_stopped(is_put, act));
+    // One thread for all connections, which need not be handed from one to another; files of this
+    // machine are read and written on others.
+    let done = block_on(unless_stopped(is_put, act));
     let (has_failed, entries, finished) = (output.has_failed, output.entries, output.done);
-    // A name look-up that hangs must not delay the end.
-    runtime.shutdown_background();
     if let Ended::Stopped { by, is_given_up } = done? {
         return Ok(stopped(by, is_given_up, console));
     }

@@ -34,6 +34,7 @@ use corona::hadoop::writables::{FileSplit, FileVersion, JobId, RawSplit, SplitFi
 use serde::Serialize;
 
 use super::arguments::{mib, parse_memory, parse_size};
+use super::cluster::block_on_two_threads;
 use super::jobs::{Caller, Which};
 use super::{EXIT_FAILED, UsageError};
 use conf::{Chosen, ShippedFile, Variable};
@@ -283,21 +284,12 @@ pub(super) fn submit(conf: &str, which: Which, console: &mut Console<'_>) -> any
 }
 
 fn act(action: Action, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    // A second thread reads and checks what the first one sends.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("cannot start")?;
-    let ended = runtime.block_on(async {
+    block_on_two_threads(async {
         match action {
             Action::Run(run) => run.run(console).await,
             Action::Submit(submit) => submit.run(console).await,
         }
-    });
-    // A name look-up that hangs must not delay the end.
-    runtime.shutdown_background();
-    ended
+    })?
 }
 
 /// What a job would do, as JSON.

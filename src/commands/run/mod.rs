@@ -25,6 +25,7 @@ use corona::model::text::word_of_line;
 use corona::net::Backoff;
 
 use super::arguments::{mib, parse_memory};
+use super::cluster::block_on_two_threads;
 use super::job::commands::{Asked, Job, KeptResults, Look, MayRun, Parts, of_asked};
 use super::job::stop::Stop;
 use super::jobs::Which;
@@ -164,15 +165,7 @@ fn parse_seconds(text: &str) -> Result<u64, String> {
 /// Runs the commands.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let commands = arguments.commands()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("cannot start")?;
-    let ended = runtime.block_on(arguments.run(commands, console));
-    // A name look-up that hangs must not delay the end.
-    runtime.shutdown_background();
-    ended
+    block_on_two_threads(arguments.run(commands, console))?
 }
 
 /// Makes a directory and those above it. Returns the new ones, the inner ones first.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use thiserror::Error;
+
 use crate::io::formats::{Format, WString, Writable};
 use crate::io::{DecodeError, Reader, Writer};
 
@@ -13,7 +15,8 @@ const IO_EXCEPTION: &str = "java.io.IOException";
 const MAX_TEXT_CHARS: usize = 16 * 1024;
 
 /// Why a method fails: a Java exception.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{class}: {message}")]
 pub struct Fault {
     class: &'static str,
     message: String,
@@ -46,14 +49,6 @@ impl Fault {
         Fault::unexpected("java.lang.NoSuchMethodException", method)
     }
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.class, self.message)
-    }
-}
-
-impl std::error::Error for Fault {}
 
 /// An error as it travels.
 #[derive(Clone, Debug, PartialEq, Eq)]

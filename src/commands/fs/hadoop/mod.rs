@@ -11,6 +11,7 @@ use corona::config::ClientSource;
 use corona::filesystem::{FileStatus, FileSystem, FileSystems, Glob, LocalFiles};
 
 use super::{Ended, Output, Shell, stopped, unless_stopped};
+use crate::commands::cluster::block_on_two_threads;
 use crate::commands::hadoop::table::{self, Command, Fate};
 use corona_terminal::console::{Console, printable};
 
@@ -101,16 +102,11 @@ pub(in crate::commands) fn run(
         systems: FileSystems::new(settings.clone())?,
         settings,
     };
-    // The second thread decompresses what the first one reads.
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut output = Output::of_command(console, shown_of(command));
     let writes = ["-put", "-copyFromLocal", "-moveFromLocal", "-cp"].contains(&command.name);
     let work = shell.command(command, &line, &mut output);
-    let status = runtime.block_on(unless_stopped(writes, work));
+    let status = block_on_two_threads(unless_stopped(writes, work))?;
     let has_failed = output.has_failed;
-    // A name look-up that hangs must not delay the end.
-    runtime.shutdown_background();
     let status = match status? {
         Ended::Done(status) => status,
         Ended::Stopped { by, is_given_up } => return Ok(stopped(by, is_given_up, console)),

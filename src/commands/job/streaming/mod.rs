@@ -9,7 +9,6 @@ mod steps;
 use std::collections::VecDeque;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use corona::config::JobConf;
 use corona::filesystem::{FileSystem, FileSystems, FsPath, LocalFiles};
 use corona::mapreduce::native::NativeJob;
@@ -23,6 +22,7 @@ use super::stop::Stop;
 use super::submit::describe_cache;
 use super::waiting::Waiting;
 use super::{Shipment, conf, list_of, split_file};
+use crate::commands::cluster::block_on_two_threads;
 use crate::commands::hadoop::generic::Generic;
 use crate::commands::hadoop::table::{Fate, STREAMING};
 use crate::commands::jobs::Which;
@@ -95,15 +95,7 @@ pub(in crate::commands) fn run(
     if line.has("-help") || line.has("-info") {
         return Ok(failed(&NotRun::of_line(usage()), console));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("cannot start")?;
-    let ended = runtime.block_on(run_job(&line, console));
-    // A name look-up that hangs must not delay the end.
-    runtime.shutdown_background();
-    Ok(match ended {
+    Ok(match block_on_two_threads(run_job(&line, console))? {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => failed(&NotRun::of_line(String::new()), console),
         Err(not_run) => failed(&not_run, console),
