@@ -15,14 +15,9 @@ use corona::config::{ClientSource, HostPort, Networks, Source, keys};
 use super::parts::start_of;
 use super::profile::Profile;
 
-/// A configuration key and the value that overrides the files: `-D key=value`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Override {
-    /// The key as in a configuration file, such as `cm.server.address`.
-    pub(crate) key: String,
-    /// The value; everything after the first `=`, blanks included.
-    pub(crate) value: String,
-}
+/// A configuration key, such as `cm.server.address`, and the value that overrides the files: `-D key=value`. The value
+/// is everything after the first `=`, blanks included.
+pub(super) type Override = (String, String);
 
 /// Splits `key=value` at the first `=`. The error names the mistake in the text.
 pub(super) fn parse_override(text: &str) -> Result<Override, String> {
@@ -31,7 +26,7 @@ pub(super) fn parse_override(text: &str) -> Result<Override, String> {
     if key.is_empty() {
         return Err("the key before '=' is empty".into());
     }
-    Ok(Override { key: key.into(), value: value.into() })
+    Ok((key.into(), value.into()))
 }
 
 /// The directory of the configuration files: the given one, else
@@ -151,7 +146,7 @@ impl SourceArguments {
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> anyhow::Result<FoundSource> {
         let conf_dir = existing_conf_dir(self.conf_dir, variable)?;
-        Ok(FoundSource { conf_dir, overrides: pairs(self.overrides) })
+        Ok(FoundSource { conf_dir, overrides: self.overrides })
     }
 }
 
@@ -161,7 +156,7 @@ pub(super) struct FoundSource {
     /// `None`: embedded defaults only.
     pub(super) conf_dir: Option<PathBuf>,
     /// Keys and values that override the files, in the given order.
-    pub(super) overrides: Vec<(String, String)>,
+    pub(super) overrides: Vec<Override>,
 }
 
 impl FoundSource {
@@ -176,11 +171,6 @@ impl FoundSource {
         let conf_dir = self.conf_dir.as_deref();
         ClientSource { conf_dir, overrides: &self.overrides, ..ClientSource::default() }
     }
-}
-
-/// Overrides in the form that the configuration expects.
-pub(super) fn pairs(overrides: Vec<Override>) -> Vec<(String, String)> {
-    overrides.into_iter().map(|Override { key, value }| (key, value)).collect()
 }
 
 /// Bytes as whole mebibytes, rounded up.
@@ -324,7 +314,7 @@ mod tests {
             (" a = b ", "a", " b "),
             ("empty=", "empty", ""),
         ] {
-            let expected = Override { key: key.into(), value: value.into() };
+            let expected = (key.to_owned(), value.to_owned());
             assert_eq!(parse_override(text), Ok(expected), "{text}");
         }
         for wrong in ["", "key", "=value", "  =value"] {

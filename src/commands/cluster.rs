@@ -17,7 +17,7 @@ use corona::wire::{Exception, Malformed, Service};
 use tokio::runtime::Builder;
 
 use super::arguments::{
-    Override, conf_dir_of_client, no_cluster_hint, note_conf_dir, pairs, parse_override,
+    Override, conf_dir_of_client, no_cluster_hint, note_conf_dir, parse_override,
 };
 use super::daemon::usable;
 use super::web::Web;
@@ -82,7 +82,7 @@ impl CallAndPageArguments {
     /// because the configured pages may be another cluster manager's.
     pub(super) fn find(self) -> anyhow::Result<(Cluster, Option<Web>)> {
         let CallAndPageArguments { cluster, http_address } = self;
-        let is_key = |set: &Override| set.key == keys::HTTP_ADDRESS.name;
+        let is_key = |set: &Override| set.0 == keys::HTTP_ADDRESS.name;
         let are_named = cluster.configuration.overrides.iter().any(is_key);
         let cluster = cluster.find()?;
         let of_configuration = (cluster.address.is_none() || are_named)
@@ -200,11 +200,10 @@ impl ConfigurationArguments {
     ) -> anyhow::Result<T> {
         let conf_dir = conf_dir_of_client(self.conf_dir, variable)?;
         note_conf_dir(conf_dir.as_deref());
-        let overrides = pairs(self.overrides);
         let source = ClientSource {
             conf_dir: conf_dir.as_deref(),
             further: &self.conf_file,
-            overrides: &overrides,
+            overrides: &self.overrides,
         };
         // Whatever is read, and whatever else is wrong: nothing is called in another way than this says.
         corona::access::use_in_clients(&usable(source.tls())?)?;
@@ -352,9 +351,8 @@ mod tests {
     use super::*;
 
     fn said(overrides: &[(&str, &str)]) -> ConfigurationArguments {
-        let overrides = overrides
-            .iter()
-            .map(|(key, value)| Override { key: (*key).into(), value: (*value).into() });
+        let overrides =
+            overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         ConfigurationArguments { overrides: overrides.collect(), ..Default::default() }
     }
 
@@ -370,7 +368,7 @@ mod tests {
         };
         let all = file("a").then(said(&[("k", "1")])).then(file("b")).then(said(&[("k", "2")]));
         assert_eq!(all.conf_file, [PathBuf::from("a"), PathBuf::from("b")]);
-        let values: Vec<_> = all.overrides.iter().map(|o| (&*o.key, &*o.value)).collect();
+        let values: Vec<_> = all.overrides.iter().map(|(key, value)| (&**key, &**value)).collect();
         assert_eq!(values, [("k", "1"), ("k", "2")]);
 
         for (first, later, expected) in [

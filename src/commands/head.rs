@@ -202,8 +202,8 @@ impl Directory {
 
 impl Start {
     async fn serve(self, console: &mut Console<'_>) -> anyhow::Result<()> {
-        let is_access = |set: &&Override| closed::KEYS.contains(&&*set.key);
-        if let Some(Override { key, .. }) = self.overrides.iter().find(is_access) {
+        let is_access = |set: &&Override| closed::KEYS.contains(&&*set.0);
+        if let Some((key, _)) = self.overrides.iter().find(is_access) {
             bail!("-D {key}: a head makes a closed cluster, whose certificates it keeps itself");
         }
         let stop = shutdown_signal().context("cannot listen for signals")?;
@@ -272,7 +272,7 @@ impl Start {
         ]);
         // Members get what is shared.
         let (secret, known): (Vec<Override>, Vec<Override>) =
-            self.overrides.iter().cloned().partition(|set| is_secret(&set.key));
+            self.overrides.iter().cloned().partition(|set| is_secret(&set.0));
         shared.override_with(&known);
         let marker = Marker::write(&home.root.join(MARKER_FILE))?;
         let facts = ClusterFacts::new(&shared, marker).to_json()?;
@@ -289,7 +289,7 @@ impl Start {
             ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":1,"REDUCE":1}}"#.to_owned()),
         ]);
         site.set(closed::keys(&home.root));
-        site.set(shared.settings().iter().map(|(key, value)| (&**key, value.clone())));
+        site.override_with(shared.settings());
         site.override_with(&secret);
         site.write(&home.conf(), "corona head")
     }
@@ -593,7 +593,7 @@ mod tests {
         let printed = serves.ready(&home, &strings, false);
         assert!(!printed.contains("corona1:") && printed.contains("head status"), "{printed}");
 
-        let set = |key: &str, value: &str| Override { key: key.into(), value: value.into() };
+        let set = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let start = Start {
             directory: Directory { dir: None },
             host: None,

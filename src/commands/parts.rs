@@ -64,7 +64,7 @@ impl Site {
 
     /// Sets what users have set, over everything before.
     pub(super) fn override_with(&mut self, overrides: &[Override]) {
-        self.set(overrides.iter().map(|Override { key, value }| (&**key, value.clone())));
+        self.set(overrides.iter().map(|(key, value)| (&**key, value.clone())));
     }
 
     /// The settings, in their order.
@@ -222,7 +222,7 @@ mod tests {
     fn later_settings_replace_earlier_ones_and_are_escaped() {
         let mut site = Site::default();
         site.set([("a", "1".to_owned()), ("b", "<&>".to_owned())]);
-        site.override_with(&[Override { key: "a".into(), value: "2".into() }]);
+        site.override_with(&[("a".into(), "2".into())]);
         assert_eq!((site.get("a"), site.get("c")), (Some("2"), None));
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("mapred-site.xml"), "mine").unwrap();

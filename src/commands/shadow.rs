@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 use super::EXIT_FAILED;
 use super::arguments::{
-    Override, create_file, existing_conf_dir, pairs, parse_address, parse_networks, parse_override,
+    Override, create_file, existing_conf_dir, parse_address, parse_networks, parse_override,
     parse_size,
 };
 use super::daemon::{ready, usable};
@@ -295,10 +295,9 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Stats, Option<Recorder>
 fn read(arguments: &Arguments) -> anyhow::Result<Loaded> {
     let conf_dir =
         existing_conf_dir(arguments.conf_dir.clone(), |variable| std::env::var_os(variable))?;
-    let overrides = pairs(arguments.overrides.clone());
     let source = config::Source {
         conf_dir: conf_dir.as_deref(),
-        overrides: &overrides,
+        overrides: &arguments.overrides,
         lookup: config::Lookup::AlsoByName,
     };
     usable(source.load()).map_err(|wrong| anyhow!("the configuration is wrong: {wrong}"))

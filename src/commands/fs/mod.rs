@@ -24,7 +24,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::EXIT_FAILED;
-use super::arguments::{Override, conf_dir_of_client, pairs, parse_override, parse_size};
+use super::arguments::{Override, conf_dir_of_client, parse_override, parse_size};
 use super::cluster::block_on;
 use super::signals::{StopSignal, StopSignals};
 use corona_terminal::console::{Console, TextForm, printable};
@@ -243,7 +243,6 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let Configuration { conf_dir, conf_file, overrides } = arguments.configuration;
     let json = arguments.form.json || arguments.form.output == TextForm::Json;
     let conf_dir = conf_dir_of_client(conf_dir, |name| std::env::var_os(name))?;
-    let overrides = pairs(overrides);
     let source =
         ClientSource { conf_dir: conf_dir.as_deref(), further: &conf_file, overrides: &overrides };
     let settings = source.load_file_systems()?;

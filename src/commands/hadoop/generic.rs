@@ -63,8 +63,8 @@ impl Generic {
                 self.conf_files.push(value.into());
             }
             ("-D", _) => {
-                let parsed = parse_override(value)?;
-                self.set_key(&parsed.key, &parsed.value)?;
+                let (key, value) = parse_override(value)?;
+                self.set_key(&key, &value)?;
             }
             ("-fs", _) => self.set_key("fs.default.name", value)?,
             ("-jt", _) => self.set_key("mapred.job.tracker", value)?,

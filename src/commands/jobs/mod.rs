@@ -33,7 +33,7 @@ use serde::Serialize;
 
 use super::UsageError;
 use super::arguments::{
-    FoundSource, Override, conf_dir_of_client, no_cluster_hint, pairs, parse_override,
+    FoundSource, Override, conf_dir_of_client, no_cluster_hint, parse_override,
 };
 use super::cluster::{WebArguments, block_on, parse_address};
 use super::daemon::usable;
@@ -348,13 +348,11 @@ pub(super) struct Caller {
 impl Which {
     /// The job tracker and the configuration that options of the original's tools name.
     pub(super) fn of_generic(generic: &Generic) -> Which {
-        let setting =
-            |(key, value): &(String, String)| Override { key: key.clone(), value: value.clone() };
         Which {
             job_tracker: generic.job_tracker.clone(),
             conf_dir: generic.conf_dir.clone(),
             conf_files: generic.conf_files.clone(),
-            overrides: generic.settings.iter().map(setting).collect(),
+            overrides: generic.settings.clone(),
             timeout: None,
         }
     }
@@ -401,7 +399,7 @@ impl Which {
 
     /// The settings of `-D`.
     pub(super) fn settings(&self) -> Vec<(String, String)> {
-        pairs(self.overrides.clone())
+        self.overrides.clone()
     }
 
     fn with_source<T>(
@@ -409,11 +407,10 @@ impl Which {
         read: impl FnOnce(ClientSource<'_>) -> Result<T, ConfigErrors>,
     ) -> anyhow::Result<T> {
         let conf_dir = conf_dir_of_client(self.conf_dir.clone(), |name| std::env::var_os(name))?;
-        let overrides = self.settings();
         let source = ClientSource {
             conf_dir: conf_dir.as_deref(),
             further: &self.conf_files,
-            overrides: &overrides,
+            overrides: &self.overrides,
         };
         // Whatever is read, and whatever else is wrong: nothing is called in another way than this says.
         corona::access::use_in_clients(&usable(source.tls())?)?;
