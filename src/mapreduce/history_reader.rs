@@ -298,9 +298,10 @@ fn begins_record(line: &[u8]) -> bool {
 }
 
 /// How an attempt or a task ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartState {
     /// Its end is not in the file.
+    #[default]
     Unfinished,
     /// It succeeded.
     Succeeded,
@@ -403,7 +404,7 @@ pub struct HistoryTask {
 }
 
 /// What a file says of an attempt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HistoryAttempt {
     /// Its number among those of its task.
     pub number: u32,
@@ -550,7 +551,6 @@ impl JobHistory {
     fn take_attempt(&mut self, record: Record<'_>) {
         let (mut task_id, mut id) = (None, None);
         let mut role = None;
-        let mut seen = Seen::default();
         let (mut tracker, mut host) = (None, None);
         let (mut error, mut state_text) = (None, None);
         for (key, value) in record.pairs_up_to(LONGEST) {
@@ -558,56 +558,38 @@ impl JobHistory {
                 "TASKID" => task_id = Some(value),
                 "TASK_ATTEMPT_ID" => id = Some(value),
                 "TASK_TYPE" => role = role_of(&value),
-                "TASK_STATUS" => seen.state = Some(PartState::of(&value)),
-                "START_TIME" => seen.start_ms = Some(number(&value)),
-                "SHUFFLE_FINISHED" => seen.shuffle_ms = Some(number(&value)),
-                "SORT_FINISHED" => seen.sort_ms = Some(number(&value)),
-                "FINISH_TIME" => seen.finish_ms = Some(number(&value)),
-                "HTTP_PORT" => seen.http_port = value.parse().ok(),
                 "TRACKER_NAME" => tracker = Some(self.name(cut(&value, 512))),
                 "HOSTNAME" => host = Some(self.name(cut(&value, 512))),
                 "ERROR" => error = Some(self.keep(&value)),
                 "STATE_STRING" => state_text = Some(self.keep(&value)),
-                LONGEST => seen.has_counters = true,
                 _ => {}
             }
         }
         let (Some(task_id), Some(id)) = (task_id, id) else { return };
-        let Some(number) = id.rsplit('_').next().and_then(|number| number.parse().ok()) else {
-            return;
-        };
+        let Some(own) = id.rsplit('_').next().and_then(|own| own.parse().ok()) else { return };
         let Some(task) = self.task(&task_id, role) else { return };
-        if !task.attempts.iter().any(|attempt| attempt.number == number) {
+        if !task.attempts.iter().any(|attempt| attempt.number == own) {
             if !self.has_room() {
                 return;
             }
-            let (tracker, host) = (self.name(""), self.name(""));
             let Some(task) = self.task(&task_id, role) else { return };
-            task.attempts.push(HistoryAttempt {
-                number,
-                state: PartState::Unfinished,
-                start_ms: 0,
-                shuffle_ms: 0,
-                sort_ms: 0,
-                finish_ms: 0,
-                tracker,
-                host,
-                http_port: 0,
-                error: Box::default(),
-                state_text: Box::default(),
-                has_counters: false,
-            });
+            task.attempts.push(HistoryAttempt { number: own, ..HistoryAttempt::default() });
         }
         let Some(task) = self.task(&task_id, role) else { return };
         let attempts = task.attempts.iter_mut();
-        let Some(attempt) = attempts.rev().find(|attempt| attempt.number == number) else { return };
-        attempt.state = seen.state.unwrap_or(attempt.state);
-        attempt.start_ms = seen.start_ms.unwrap_or(attempt.start_ms);
-        attempt.shuffle_ms = seen.shuffle_ms.unwrap_or(attempt.shuffle_ms);
-        attempt.sort_ms = seen.sort_ms.unwrap_or(attempt.sort_ms);
-        attempt.finish_ms = seen.finish_ms.unwrap_or(attempt.finish_ms);
-        attempt.http_port = seen.http_port.unwrap_or(attempt.http_port);
-        attempt.has_counters |= seen.has_counters;
+        let Some(attempt) = attempts.rev().find(|attempt| attempt.number == own) else { return };
+        for (key, value) in record.pairs_up_to(LONGEST) {
+            match key {
+                "TASK_STATUS" => attempt.state = PartState::of(&value),
+                "START_TIME" => attempt.start_ms = number(&value),
+                "SHUFFLE_FINISHED" => attempt.shuffle_ms = number(&value),
+                "SORT_FINISHED" => attempt.sort_ms = number(&value),
+                "FINISH_TIME" => attempt.finish_ms = number(&value),
+                "HTTP_PORT" => attempt.http_port = value.parse().unwrap_or(attempt.http_port),
+                LONGEST => attempt.has_counters = true,
+                _ => {}
+            }
+        }
         if let Some(tracker) = tracker {
             attempt.tracker = tracker;
         }
@@ -644,18 +626,6 @@ impl JobHistory {
         }
         name
     }
-}
-
-/// The values of an attempt that a record has.
-#[derive(Default)]
-struct Seen {
-    state: Option<PartState>,
-    start_ms: Option<i64>,
-    shuffle_ms: Option<i64>,
-    sort_ms: Option<i64>,
-    finish_ms: Option<i64>,
-    http_port: Option<u16>,
-    has_counters: bool,
 }
 
 /// Finds the counters of one attempt or task among the records of a file.
