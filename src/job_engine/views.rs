@@ -71,16 +71,9 @@ impl JobProgress {
         JobProgress {
             state: JobState::Failed,
             setup: 1.0,
-            work: PerKind { map: 1.0, reduce: 1.0 },
             cleanup: 1.0,
-            total: PerKind::default(),
-            finished: PerKind::default(),
-            failed: PerKind::default(),
-            live: PerKind::default(),
-            requested: 0,
-            submitted: at,
             finished_at: Some(at),
-            priority: SessionPriority::Normal,
+            ..JobProgress::waiting(at, SessionPriority::Normal, PerKind::default())
         }
     }
 }
