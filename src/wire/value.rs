@@ -11,7 +11,7 @@ use super::message::{self, AnswerBody, Read, kind};
 use super::scan::{Bounds, Header, Malformed, code};
 use super::schema::{Kind, ServiceSchema, StructId, schema};
 use super::server::Answer;
-use super::service::{ApplicationFault, Exception, FaultKind, Framing, Outcome, Service};
+use super::service::{ApplicationFault, FaultKind, Framing, Outcome, Service};
 
 /// Any value of the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,17 +184,17 @@ impl Message {
     }
 
     /// The message as the typed answer to a call of the method that it names.
-    pub fn answer<S: Service>(&self) -> Result<TypedAnswer<S::Reply>, CallMismatch> {
+    pub fn answer<S: Service>(&self) -> Result<Answer<S::Reply>, CallMismatch> {
         let mismatch = || MismatchError(self.name.clone());
         let place = S::place(&self.name).ok_or_else(mismatch)?;
         let bytes = self.bytes::<S>()?;
         match message::read_answer::<S>(&bytes, place, NO_BOUNDS) {
             Ok(Read::Done(answered, _)) => match answered.body {
-                AnswerBody::Result(Outcome::Reply(reply)) => Ok(TypedAnswer::Reply(reply)),
+                AnswerBody::Result(Outcome::Reply(reply)) => Ok(Answer::Reply(reply)),
                 AnswerBody::Result(Outcome::Exception(exception)) => {
-                    Ok(TypedAnswer::Exception(exception))
+                    Ok(Answer::Exception(exception))
                 }
-                AnswerBody::Fault(fault) => Ok(TypedAnswer::Fault(fault)),
+                AnswerBody::Fault(fault) => Ok(Answer::Fault(fault)),
                 _ => Err(mismatch().into()),
             },
             _ => Err(mismatch().into()),
@@ -303,17 +303,6 @@ impl RawMessage {
         let body = Ok(header.body);
         Some(RawMessage { kind, name, seqid: header.seqid, service, body, bytes })
     }
-}
-
-/// A decoded answer with its type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TypedAnswer<R> {
-    /// It went well.
-    Reply(R),
-    /// A declared exception.
-    Exception(Exception),
-    /// A fault outside the contract.
-    Fault(ApplicationFault),
 }
 
 /// A decoded message is not of the requested form.

@@ -6,7 +6,7 @@ use crate::message::{write_call, write_result};
 use crate::schema::{Kind, schema};
 use crate::server::Answer;
 use crate::service::MethodTable;
-use crate::value::{Message, RawMessage, StreamReader, TypedAnswer, Value};
+use crate::value::{Message, RawMessage, StreamReader, Value};
 use crate::{Framing, Service};
 
 /// Decodes the only message in some bytes.
@@ -61,18 +61,13 @@ fn round_trip<S: Service>() {
 fn check_answer<S: Service>(place: usize, message: &Message) {
     let answer = message.answer::<S>().unwrap();
     let result = match &answer {
-        TypedAnswer::Reply(reply) => Ok(reply),
-        TypedAnswer::Exception(exception) => Err(exception),
-        TypedAnswer::Fault(fault) => panic!("{fault}"),
+        Answer::Reply(reply) => Ok(reply),
+        Answer::Exception(exception) => Err(exception),
+        Answer::Fault(_) | Answer::Close => panic!("{answer:?}"),
     };
     let mut bytes = vec![];
     write_result::<S>(&mut bytes, place, result, message.seqid, S::FRAMING).unwrap();
     assert_eq!(read_one::<S>(&bytes, S::FRAMING), *message);
-    let answer = match answer {
-        TypedAnswer::Reply(reply) => Answer::Reply(reply),
-        TypedAnswer::Exception(exception) => Answer::Exception(exception),
-        TypedAnswer::Fault(fault) => Answer::Fault(fault),
-    };
     let raw = RawMessage::of_answer::<S>(&message.name, &answer, message.seqid).unwrap();
     assert_eq!(raw.decode(), *message);
     assert!(raw.call::<S>().is_err(), "an answer is no call");

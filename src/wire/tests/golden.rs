@@ -14,8 +14,9 @@ use crate::encode::{Output, Wire};
 use crate::message::{write_call, write_fault, write_result};
 use crate::scan::Bounds;
 use crate::schema::{Kind, schema};
+use crate::server::Answer;
 use crate::service::MethodTable;
-use crate::value::{Message, MessageKind, StreamReader, TypedAnswer, read_struct, write_value};
+use crate::value::{Message, MessageKind, StreamReader, read_struct, write_value};
 use crate::{Framing, Service, generated};
 
 const GOLDEN: &str = include_str!("../../../fixtures/wire/golden.jsonl");
@@ -216,15 +217,16 @@ fn written<S: Service>(row: &str, message: &Message, framing: Framing) -> Vec<u8
     }
     let place = <S as MethodTable>::place(&message.name).expect(row);
     match message.answer::<S>().expect(row) {
-        TypedAnswer::Reply(reply) => {
+        Answer::Reply(reply) => {
             write_result::<S>(&mut out, place, Ok(&reply), seqid, framing).expect(row);
         }
-        TypedAnswer::Exception(exception) => {
+        Answer::Exception(exception) => {
             write_result::<S>(&mut out, place, Err(&exception), seqid, framing).expect(row);
         }
-        TypedAnswer::Fault(fault) => {
+        Answer::Fault(fault) => {
             write_fault(&mut out, &message.name, &fault, seqid, framing).expect(row);
         }
+        Answer::Close => panic!("{row}: no answer"),
     }
     out
 }

@@ -24,7 +24,7 @@ use corona::wire::calls::{
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated as wire;
 use corona::wire::server::{Answer, Peer};
-use corona::wire::value::{Message, TypedAnswer, Value};
+use corona::wire::value::{Message, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -129,7 +129,7 @@ fn steps_of(conversation: &Conversation) -> Vec<(std::time::Duration, String, St
 
 fn given_id(answer: &Message) -> Option<String> {
     match answer.answer::<ClusterManager>().ok()? {
-        TypedAnswer::Reply(Reply::GetNextSessionId(id)) => Some(id),
+        Answer::Reply(Reply::GetNextSessionId(id)) => Some(id),
         _ => None,
     }
 }
