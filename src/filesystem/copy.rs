@@ -116,7 +116,7 @@ pub async fn put_reader(
     progress: &mut (dyn FnMut(Copied) + Send),
 ) -> Result<u64, FsError> {
     let exists = || FsError::new(ErrorKind::AlreadyExists, "put", path, "File exists");
-    let is_directory = || FsError::new(ErrorKind::IsADirectory, "put", path, "Is a directory");
+    let is_directory = || FsError::is_a_directory("put", path);
     match files.find(path).await? {
         Some(found) if found.is_directory => return Err(is_directory()),
         Some(_) if !options.overwrite => return Err(exists()),

@@ -95,6 +95,11 @@ impl FsError {
         FsError::new(ErrorKind::NotFound, call, path, "No such file or directory")
     }
 
+    /// There is a directory in place of a file.
+    pub(crate) fn is_a_directory(call: &'static str, path: impl fmt::Display) -> FsError {
+        FsError::new(ErrorKind::IsADirectory, call, path, "Is a directory")
+    }
+
     /// An error of the system.
     pub fn io(call: &'static str, path: impl fmt::Display, error: &io::Error) -> FsError {
         let kind = match error.kind() {

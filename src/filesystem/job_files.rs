@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use crate::path::{FsPath, Root};
 use crate::{
     Answer, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystemSettings,
-    FileWriter, FsError, Page, Summary,
+    FileWriter, FsError, Page,
 };
 use corona_hadoop::protocols::job_files::JobFilesClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, User};
@@ -164,17 +164,14 @@ impl JobTrackerFiles {
     fn shown(&self, path: FsPath, status: JobFileStatus) -> FileStatus {
         let JobFileStatus { is_directory, bytes, modified_ms } = status;
         FileStatus {
-            path,
             is_directory,
             bytes: u64::try_from(bytes).unwrap_or(0),
             replication: i16::from(!is_directory),
             block_bytes: PIECE_BYTES as u64,
             modified_ms,
-            accessed_ms: 0,
             permission: MODE,
             owner: self.owner.clone(),
-            group: String::new(),
-            version: None,
+            ..FileStatus::empty(path)
         }
     }
 
@@ -202,12 +199,6 @@ impl JobTrackerFiles {
         page.next = last.filter(|_| has_more && !page.entries.is_empty()).map(String::into_bytes);
         Ok(page)
     }
-
-    fn refuse<'a, T: Send + 'a>(&'a self, call: &'static str, path: &FsPath) -> Answer<'a, T> {
-        let message = "is not supported for files of jobs at a job tracker";
-        let error = FsError::new(ErrorKind::Unsupported, call, path, message).at(&self.address);
-        Box::pin(std::future::ready(Err(error)))
-    }
 }
 
 impl FileSystem for JobTrackerFiles {
@@ -215,9 +206,9 @@ impl FileSystem for JobTrackerFiles {
         &self.root
     }
 
-    fn home(&self) -> FsPath {
-        let home = FsPath::within(&self.root, "/");
-        home.unwrap_or_else(|_| unreachable!("the root is a path"))
+    fn unsupported(&self, call: &'static str, path: &FsPath) -> FsError {
+        let message = "is not supported for files of jobs at a job tracker";
+        FsError::new(ErrorKind::Unsupported, call, path, message).at(&self.address)
     }
 
     fn status<'a>(&'a self, path: &'a FsPath) -> Answer<'a, FileStatus> {
@@ -232,8 +223,7 @@ impl FileSystem for JobTrackerFiles {
         Box::pin(async move {
             let status = self.status_now(path).await?;
             if status.is_directory {
-                let message = "Is a directory";
-                return Err(FsError::new(ErrorKind::IsADirectory, "open", path, message));
+                return Err(FsError::is_a_directory("open", path));
             }
             let (files, path, length) = (self.again(), path.clone(), status.bytes);
             Ok(Box::new(Reader { files, path, length, position: 0 }) as Box<dyn FileReader>)
@@ -253,10 +243,6 @@ impl FileSystem for JobTrackerFiles {
             let writer = Writer { files: self.again(), path: path.clone(), sent: 0, pending };
             Ok(Box::new(writer) as Box<dyn FileWriter>)
         })
-    }
-
-    fn append<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileWriter>> {
-        self.refuse("append", path)
     }
 
     fn rename<'a>(&'a self, from: &'a FsPath, to: &'a FsPath) -> Answer<'a, ()> {
@@ -285,32 +271,6 @@ impl FileSystem for JobTrackerFiles {
     /// The job tracker shows the files to nobody on its machine, whatever is asked for.
     fn set_permission<'a>(&'a self, path: &'a FsPath, _permission: u16) -> Answer<'a, ()> {
         Box::pin(async move { (self as &dyn FileSystem).check("setPermission", path) })
-    }
-
-    fn set_owner<'a>(
-        &'a self,
-        path: &'a FsPath,
-        _owner: Option<&'a str>,
-        _group: Option<&'a str>,
-    ) -> Answer<'a, ()> {
-        self.refuse("setOwner", path)
-    }
-
-    fn set_times<'a>(
-        &'a self,
-        path: &'a FsPath,
-        _modified_ms: Option<i64>,
-        _accessed_ms: Option<i64>,
-    ) -> Answer<'a, ()> {
-        self.refuse("setTimes", path)
-    }
-
-    fn set_replication<'a>(&'a self, path: &'a FsPath, _replication: i16) -> Answer<'a, ()> {
-        self.refuse("setReplication", path)
-    }
-
-    fn summary<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Summary> {
-        self.refuse("getContentSummary", path)
     }
 }
 

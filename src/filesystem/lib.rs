@@ -96,10 +96,15 @@ pub struct FileStatus {
 impl FileStatus {
     /// A file of which somebody else has found the length and the version, and nothing else.
     pub fn of_version(path: FsPath, bytes: u64, version: String) -> FileStatus {
+        FileStatus { bytes, version: Some(version), ..FileStatus::empty(path) }
+    }
+
+    /// A file of which nothing is known.
+    pub(crate) fn empty(path: FsPath) -> FileStatus {
         FileStatus {
             path,
             is_directory: false,
-            bytes,
+            bytes: 0,
             replication: 0,
             block_bytes: 0,
             modified_ms: 0,
@@ -107,7 +112,7 @@ impl FileStatus {
             permission: 0,
             owner: String::new(),
             group: String::new(),
-            version: Some(version),
+            version: None,
         }
     }
 
@@ -222,7 +227,15 @@ pub trait FileSystem: Send + Sync {
     fn root(&self) -> &Root;
 
     /// The directory that relative paths start at.
-    fn home(&self) -> FsPath;
+    fn home(&self) -> FsPath {
+        let home = FsPath::within(self.root(), "/");
+        home.unwrap_or_else(|_| unreachable!("the root is a path"))
+    }
+
+    /// The error of a call that the file system does not have.
+    fn unsupported(&self, call: &'static str, path: &FsPath) -> FsError {
+        FsError::new(ErrorKind::Unsupported, call, path, "is not supported")
+    }
 
     /// A file or a directory. Errors: also that there is none.
     fn status<'a>(&'a self, path: &'a FsPath) -> Answer<'a, FileStatus>;
@@ -264,7 +277,9 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Opens a file that is complete, to be written at its end.
-    fn append<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileWriter>>;
+    fn append<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileWriter>> {
+        failed(self.unsupported("append", path))
+    }
 
     /// Gives a file or directory another name. A target that is a directory gets it as an entry.
     /// Errors: also that the target is a file.
@@ -277,7 +292,10 @@ pub trait FileSystem: Send + Sync {
     fn mkdirs<'a>(&'a self, path: &'a FsPath, permission: Option<u16>) -> Answer<'a, ()>;
 
     /// Changes permissions, without regard to the umask.
-    fn set_permission<'a>(&'a self, path: &'a FsPath, permission: u16) -> Answer<'a, ()>;
+    fn set_permission<'a>(&'a self, path: &'a FsPath, permission: u16) -> Answer<'a, ()> {
+        let _ = permission;
+        failed(self.unsupported("setPermission", path))
+    }
 
     /// Changes owner and group; none leaves one as it is.
     fn set_owner<'a>(
@@ -285,7 +303,10 @@ pub trait FileSystem: Send + Sync {
         path: &'a FsPath,
         owner: Option<&'a str>,
         group: Option<&'a str>,
-    ) -> Answer<'a, ()>;
+    ) -> Answer<'a, ()> {
+        let _ = (owner, group);
+        failed(self.unsupported("setOwner", path))
+    }
 
     /// Changes times in milliseconds since 1970; none leaves one as it is.
     fn set_times<'a>(
@@ -293,13 +314,21 @@ pub trait FileSystem: Send + Sync {
         path: &'a FsPath,
         modified_ms: Option<i64>,
         accessed_ms: Option<i64>,
-    ) -> Answer<'a, ()>;
+    ) -> Answer<'a, ()> {
+        let _ = (modified_ms, accessed_ms);
+        failed(self.unsupported("setTimes", path))
+    }
 
     /// Changes how many replicas a file should have. It returns before they exist.
-    fn set_replication<'a>(&'a self, path: &'a FsPath, replication: i16) -> Answer<'a, ()>;
+    fn set_replication<'a>(&'a self, path: &'a FsPath, replication: i16) -> Answer<'a, ()> {
+        let _ = replication;
+        failed(self.unsupported("setReplication", path))
+    }
 
     /// Sums over what lies below a path.
-    fn summary<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Summary>;
+    fn summary<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Summary> {
+        failed(self.unsupported("getContentSummary", path))
+    }
 
     /// Ends the commit of a job's output: makes seen what committed tasks have written, where their commits do not.
     /// Returns whether there is such a directory.
@@ -319,6 +348,10 @@ pub trait FileSystem: Send + Sync {
         let _ = (path, bytes);
         Box::pin(async { Ok(Vec::new()) })
     }
+}
+
+fn failed<'a, T: Send + 'a>(error: FsError) -> Answer<'a, T> {
+    Box::pin(std::future::ready(Err(error)))
 }
 
 impl dyn FileSystem + '_ {

@@ -87,33 +87,23 @@ impl ObjectStore {
 
     fn file(&self, path: FsPath, meta: &ObjectMeta) -> FileStatus {
         FileStatus {
-            path,
-            is_directory: false,
             bytes: meta.size,
             replication: 1,
             block_bytes: self.block_bytes,
             modified_ms: meta.last_modified.timestamp_millis(),
-            accessed_ms: 0,
             permission: MODE,
             owner: self.owner.clone(),
-            group: String::new(),
             version: meta.e_tag.clone(),
+            ..FileStatus::empty(path)
         }
     }
 
     fn directory(&self, path: FsPath) -> FileStatus {
         FileStatus {
-            path,
             is_directory: true,
-            bytes: 0,
-            replication: 0,
-            block_bytes: 0,
-            modified_ms: 0,
-            accessed_ms: 0,
             permission: DIRECTORY_MODE,
             owner: self.owner.clone(),
-            group: String::new(),
-            version: None,
+            ..FileStatus::empty(path)
         }
     }
 
@@ -172,12 +162,7 @@ impl ObjectStore {
 
     fn reader(&self, status: &FileStatus) -> Result<Box<dyn FileReader>, FsError> {
         if status.is_directory {
-            return Err(FsError::new(
-                ErrorKind::IsADirectory,
-                "open",
-                &status.path,
-                "Is a directory",
-            ));
+            return Err(FsError::is_a_directory("open", &status.path));
         }
         let FileStatus { path, bytes, version, .. } = status.clone();
         Ok(Box::new(Reader::new(self.bucket.clone(), path, bytes, version)))
@@ -199,12 +184,7 @@ impl ObjectStore {
         }
         match self.status_now("create", path).await {
             Ok(found) if found.is_directory => {
-                return Err(FsError::new(
-                    ErrorKind::IsADirectory,
-                    "create",
-                    path,
-                    "Is a directory",
-                ));
+                return Err(FsError::is_a_directory("create", path));
             }
             Ok(_) if !options.overwrite => {
                 return Err(FsError::new(ErrorKind::AlreadyExists, "create", path, "File exists"));
@@ -444,12 +424,6 @@ impl ObjectStore {
             completed => completed,
         }
     }
-
-    fn refuse<'a, T: Send + 'a>(&'a self, call: &'static str, path: &FsPath) -> Answer<'a, T> {
-        let message = "is not supported for objects";
-        let error = FsError::new(ErrorKind::Unsupported, call, path, message);
-        Box::pin(std::future::ready(Err(error)))
-    }
 }
 
 /// Does all of these, some at a time.
@@ -481,9 +455,8 @@ impl FileSystem for ObjectStore {
         &self.root
     }
 
-    fn home(&self) -> FsPath {
-        let home = FsPath::within(&self.root, "/");
-        home.unwrap_or_else(|_| unreachable!("the root is a path"))
+    fn unsupported(&self, call: &'static str, path: &FsPath) -> FsError {
+        FsError::new(ErrorKind::Unsupported, call, path, "is not supported for objects")
     }
 
     fn status<'a>(&'a self, path: &'a FsPath) -> Answer<'a, FileStatus> {
@@ -517,10 +490,6 @@ impl FileSystem for ObjectStore {
         true
     }
 
-    fn append<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileWriter>> {
-        self.refuse("append", path)
-    }
-
     fn rename<'a>(&'a self, from: &'a FsPath, to: &'a FsPath) -> Answer<'a, ()> {
         Box::pin(self.rename_now(from, to))
     }
@@ -545,32 +514,6 @@ impl FileSystem for ObjectStore {
             }
             self.bucket.put(&begun, BEGUN.as_bytes().to_vec()).await
         })
-    }
-
-    fn set_permission<'a>(&'a self, path: &'a FsPath, _permission: u16) -> Answer<'a, ()> {
-        self.refuse("setPermission", path)
-    }
-
-    fn set_owner<'a>(
-        &'a self,
-        path: &'a FsPath,
-        _owner: Option<&'a str>,
-        _group: Option<&'a str>,
-    ) -> Answer<'a, ()> {
-        self.refuse("setOwner", path)
-    }
-
-    fn set_times<'a>(
-        &'a self,
-        path: &'a FsPath,
-        _modified_ms: Option<i64>,
-        _accessed_ms: Option<i64>,
-    ) -> Answer<'a, ()> {
-        self.refuse("setTimes", path)
-    }
-
-    fn set_replication<'a>(&'a self, path: &'a FsPath, _replication: i16) -> Answer<'a, ()> {
-        self.refuse("setReplication", path)
     }
 
     fn summary<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Summary> {
