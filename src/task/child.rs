@@ -217,11 +217,8 @@ impl Reports {
 
 /// Processor time of this process and of the programs that it waited for, in milliseconds.
 fn cpu_ms() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = behind_name.split_whitespace().skip(11).take(4);
-    let ticks: u64 = ticks.filter_map(|number| number.parse::<u64>().ok()).sum();
-    ticks.saturating_mul(1000) / rustix::param::clock_ticks_per_second().max(1)
+    let own = procfs::Process::of(std::process::id().cast_signed());
+    own.map_or(0, |own| procfs::ticks_to_ms(own.cpu_ticks))
 }
 
 /// Does the work of a task.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use corona_mapreduce::commands::{CommandList, CommandResult, parse_line};
 use corona_net::Backoff;
+use corona_process::cgroups::number_after;
 use corona_process::machine_name_or_localhost;
 use corona_process::memory::SMALL_PAGES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,8 +27,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const PAUSES: Backoff = Backoff::new(FIRST_PAUSE, Duration::from_millis(500));
 /// How long a command may take to end after its time is over, before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
-/// Bytes of outputs that are passed on at a time.
-const PIECE_BYTES: usize = 64 << 10;
 /// The variable that has the number of a command.
 const NUMBER: &str = "CORONA_TASK_ID";
 /// The exit statuses of the shell for a program that is missing, and one that cannot be run.
@@ -84,25 +83,14 @@ impl Done {
         let lengths = [self.result.stdout_bytes, self.result.stderr_bytes];
         for (path, length) in self.outputs.iter().zip(lengths) {
             if length > 0 {
-                copy(&mut File::open(path)?.take(length), length, to)?;
+                let copied = io::copy(&mut File::open(path)?.take(length), to)?;
+                if copied < length {
+                    return Err(io::Error::other("an output of a command has become shorter"));
+                }
             }
         }
         Ok(())
     }
-}
-
-/// Copies exactly so many bytes.
-fn copy(from: &mut impl Read, mut left: u64, to: &mut impl Write) -> io::Result<()> {
-    let mut piece = vec![0; PIECE_BYTES];
-    while left > 0 {
-        let read = from.read(&mut piece)?;
-        if read == 0 {
-            return Err(io::Error::other("an output of a command has become shorter"));
-        }
-        to.write_all(piece.get(..read).unwrap_or_default())?;
-        left = left.saturating_sub(read as u64);
-    }
-    Ok(())
 }
 
 /// How an attempt ended.
@@ -253,7 +241,5 @@ fn new_file(path: &Path) -> Result<File, TaskError> {
 /// The most memory that a process has had so far.
 fn memory_of(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
+    number_after(&text, "VmHWM:").map(|kib| kib << 10)
 }
