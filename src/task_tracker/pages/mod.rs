@@ -73,13 +73,15 @@ pub type LookAtJobTrackers = Box<dyn Fn() -> Option<Vec<JobTrackerSnapshot>> + S
 
 /// The pages of a task tracker.
 pub struct NodePages {
-    about: About,
-    look: Look,
-    job_trackers: LookAtJobTrackers,
-    link: Arc<Link>,
-    dirs: Arc<LocalDirs>,
-    http: Arc<HttpCounters>,
-    files: Arc<Counters>,
+    pub(super) about: About,
+    pub(super) look: Look,
+    pub(super) job_trackers: LookAtJobTrackers,
+    pub(super) link: Arc<Link>,
+    pub(super) dirs: Arc<LocalDirs>,
+    /// Of the server that shows the pages.
+    pub(super) http: Arc<HttpCounters>,
+    /// Of the client of HDFS.
+    pub(super) files: Arc<Counters>,
 }
 
 /// The contents of a page, looked up once for each reply.
@@ -125,30 +127,6 @@ impl View<'_> {
 }
 
 impl NodePages {
-    /// The pages of the tracker at which `look` looks.
-    pub fn new(about: About, look: Look, link: Arc<Link>, dirs: Arc<LocalDirs>) -> NodePages {
-        let (http, files) = (Arc::default(), Arc::default());
-        NodePages { about, look, job_trackers: Box::new(|| None), link, dirs, http, files }
-    }
-
-    /// The same with the counters of the server that shows them.
-    #[must_use]
-    pub fn with_http(self, http: Arc<HttpCounters>) -> NodePages {
-        NodePages { http, ..self }
-    }
-
-    /// The same with the counters of the client of HDFS.
-    #[must_use]
-    pub fn with_files(self, files: Arc<Counters>) -> NodePages {
-        NodePages { files, ..self }
-    }
-
-    /// The same with job trackers.
-    #[must_use]
-    pub fn with_job_trackers(self, job_trackers: LookAtJobTrackers) -> NodePages {
-        NodePages { job_trackers, ..self }
-    }
-
     fn view(&self) -> View<'_> {
         View {
             about: &self.about,

@@ -105,7 +105,15 @@ fn world(node_expiry: Duration) -> TestPages {
         started: SystemTime::UNIX_EPOCH,
     };
     let link = Arc::new(Link::default());
-    let pages = NodePages::new(about, Box::new(snapshot), link.clone(), dirs);
+    let pages = NodePages {
+        about,
+        look: Box::new(snapshot),
+        job_trackers: Box::new(|| None),
+        link: link.clone(),
+        dirs,
+        http: Arc::default(),
+        files: Arc::default(),
+    };
     TestPages { _root: root, link, pages }
 }
 
@@ -336,7 +344,8 @@ fn job_trackers_are_shown_where_they_may_run() {
         since: UNIX_EPOCH,
         pid: Some(99),
     };
-    let pages = pages.with_job_trackers(Box::new(move || Some(vec![one.clone()])));
+    let job_trackers = Box::new(move || Some(vec![one.clone()]));
+    let pages = NodePages { job_trackers, ..pages };
     let (_, page) = get(&pages, "/", "");
     for shown in ["Job trackers</h2>", "1 process", "m_100000_0</a>", "&lt;script&gt;", ">99<"] {
         assert!(page.contains(shown), "{shown} is not in {page}");

@@ -48,6 +48,7 @@ use corona_config::{
     HealthSettings, HostPort, JobTrackerCommand, LoadedTaskTracker, RemoteJobTrackerSettings,
     SiteProperties, TaskTrackerSettings, keys,
 };
+use corona_filesystem::Counters;
 use corona_hadoop::rpc;
 use corona_hadoop::writables::NodeHealth;
 use corona_model::types::ResourceType;
@@ -306,22 +307,21 @@ impl TaskTracker {
         let services = action_services(&tracker, &job_trackers);
         let actions = host.application_address(addresses.actions.port());
         let node = place.node_info(applications(&actions, runs_job_trackers));
-        let server = Callbacks::serve(tracker.clone(), place.callbacks, settings.callback_timeout);
+        let server =
+            Callbacks::serve(tracker.clone(), place.listeners.callbacks, settings.callback_timeout);
         let link = Arc::new(Link::default());
-        let pages = pages(about, &tracker, &job_trackers, &link, dirs)
-            .with_http(http.counters())
-            .with_files(counters);
+        let pages = pages(about, &tracker, &job_trackers, &link, dirs, &http, counters);
         let heartbeats =
             heartbeats(&settings, node, place.dirs, fitness, &link, heartbeat_threads, &tracker);
         let heartbeats = match node_state {
             None => heartbeats,
             Some(former) => heartbeats.as_former(former),
         };
-        let actions = rpc::Server::new(place.actions, services, limits(&settings))
+        let actions = rpc::Server::new(place.listeners.actions, services, limits(&settings))
             .with_former(connections.0)
             .with_gate(gate.clone());
         let umbilical = tracker.umbilical_services();
-        let umbilical = rpc::Server::new(place.umbilical, umbilical, limits(&settings))
+        let umbilical = rpc::Server::new(place.listeners.umbilical, umbilical, limits(&settings))
             .with_former(connections.1);
         let keeper = Keeper::of(&actions, &umbilical, &tracker, &settings);
         Ok(TaskTracker {
@@ -334,7 +334,7 @@ impl TaskTracker {
             keeper,
             link,
             http: Arc::new(http.with_pages(Arc::new(pages))),
-            web: place.web,
+            web: place.listeners.web,
             lost,
             health: settings.health.clone().map(|health| (health, health_sender)),
             tracker,
@@ -433,10 +433,7 @@ struct Place {
     dirs: Arc<LocalDirs>,
     locks: DirLocks,
     deletion: Deletion,
-    web: TcpListener,
-    umbilical: TcpListener,
-    actions: TcpListener,
-    callbacks: TcpListener,
+    listeners: Listeners<TcpListener>,
     /// The same listeners, for the program that takes the place of this one.
     second: Listeners<net::TcpListener>,
     addresses: Addresses,
@@ -476,10 +473,7 @@ impl Place {
             }
         };
         // A second task tracker of this machine fails here, before it ends the tasks of the first.
-        let web = match web {
-            Some(web) => kept(HTTP_ADDRESS, web)?,
-            None => open(HTTP_ADDRESS, &settings.http.address).await?,
-        };
+        let web = kept_or_opened(HTTP_ADDRESS, web, &settings.http.address).await?;
         let configured = settings.host.clone();
         let host = blocking(move || Host::find(configured.as_deref())).await?;
         if host.is_hidden_from(&settings.cluster_manager.host) {
@@ -497,20 +491,14 @@ impl Place {
             (names.collect(), former.pids())
         });
         let (dirs, locks, deletion) = blocking(move || clear(&dirs, adopted)).await?;
-        let umbilical = match umbilical {
-            Some(umbilical) => kept(REPORT_ADDRESS, umbilical)?,
-            None => open(REPORT_ADDRESS, &settings.report_address).await?,
-        };
+        let umbilical = kept_or_opened(REPORT_ADDRESS, umbilical, &settings.report_address).await?;
         let reported = local(&umbilical)?;
         if gate.mode() == TlsMode::Require && !reported.ip().is_loopback() {
             return Err(StartError::ReportAddress(reported));
         }
         let host_address = host.address.to_string();
         let actions_at = HostPort { host: host_address.clone().into(), port: settings.action_port };
-        let actions = match actions {
-            Some(actions) => kept(ACTION_ADDRESS, actions)?,
-            None => open(ACTION_ADDRESS, &actions_at).await?,
-        };
+        let actions = kept_or_opened(ACTION_ADDRESS, actions, &actions_at).await?;
         let port = settings.callback_port;
         let (callbacks_on, callback_host) = match settings.callbacks_on_host_only {
             true => (ListenOn::Address((host.address, port).into()), &*host_address),
@@ -539,20 +527,8 @@ impl Place {
             umbilical: again(&umbilical)?,
             callbacks: again(&callbacks)?,
         };
-        Ok(Place {
-            host,
-            granted,
-            dirs,
-            locks,
-            deletion,
-            web,
-            umbilical,
-            actions,
-            callbacks,
-            second,
-            addresses,
-            name,
-        })
+        let listeners = Listeners { web, actions, umbilical, callbacks };
+        Ok(Place { host, granted, dirs, locks, deletion, listeners, second, addresses, name })
     }
 }
 
@@ -598,11 +574,19 @@ fn pages(
     job_trackers: &Option<JobTrackers>,
     link: &Arc<Link>,
     dirs: &Arc<LocalDirs>,
+    http: &HttpServer,
+    files: Arc<Counters>,
 ) -> NodePages {
     let (tracker, job_trackers) = (tracker.clone(), job_trackers.clone());
-    let look = Box::new(move || tracker.snapshot());
-    let look_at_job_trackers = Box::new(move || job_trackers.as_ref().map(JobTrackers::snapshot));
-    NodePages::new(about, look, link.clone(), dirs.clone()).with_job_trackers(look_at_job_trackers)
+    NodePages {
+        about,
+        look: Box::new(move || tracker.snapshot()),
+        job_trackers: Box::new(move || job_trackers.as_ref().map(JobTrackers::snapshot)),
+        link: link.clone(),
+        dirs: dirs.clone(),
+        http: http.counters(),
+        files,
+    }
 }
 
 /// The heartbeats of the node, which make room on full disks by ending tasks.
@@ -746,8 +730,15 @@ const REPORT_ADDRESS: &str = "mapred.task.tracker.report.address";
 const ACTION_ADDRESS: &str = "slave.host.name, corona.tt.action.port";
 const CALLBACK_PORT: &str = "corona.tt.callback.port";
 
-async fn open(key: &'static str, address: &HostPort) -> Result<TcpListener, CannotListen> {
-    listen_at(key, &address.host, address.port).await
+async fn kept_or_opened(
+    key: &'static str,
+    listener: Option<net::TcpListener>,
+    address: &HostPort,
+) -> Result<TcpListener, CannotListen> {
+    match listener {
+        Some(listener) => kept(key, listener),
+        None => listen_at(key, &address.host, address.port).await,
+    }
 }
 
 /// A listener of a former program.
