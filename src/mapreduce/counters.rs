@@ -385,9 +385,8 @@ impl CounterNames {
         }
         let number = self.counters.len() as u32;
         let entry = self.index.entry(group.name.clone()).or_insert_with(|| {
-            let Names { name, display_name } =
-                Names { name: group.name.clone(), display_name: display_of_group(group) };
-            self.groups.push(Names { name, display_name });
+            let display_name = display_of_group(group);
+            self.groups.push(Names { name: group.name.clone(), display_name });
             GroupIndex { group: self.groups.len() as u32 - 1, counters: BTreeMap::new() }
         });
         let names = Names { name: counter.name.clone(), display_name: display_of(group, counter) };

@@ -76,14 +76,8 @@ impl LogFile {
 
     /// The log that a request names, in any case.
     pub fn of_filter(filter: &str) -> Option<Self> {
-        match filter.to_ascii_lowercase().as_str() {
-            "stdout" => Some(LogFile::Stdout),
-            "stderr" => Some(LogFile::Stderr),
-            "syslog" => Some(LogFile::Syslog),
-            "profile" => Some(LogFile::Profile),
-            "debugout" => Some(LogFile::Debugout),
-            _ => None,
-        }
+        let filter_of = |log: &LogFile| log.file_name().trim_end_matches(".out");
+        LogFile::ALL.into_iter().find(|log| filter_of(log).eq_ignore_ascii_case(filter))
     }
 }
 
