@@ -8,6 +8,7 @@
 pub mod browser;
 pub mod clients;
 pub mod cluster_peers;
+pub mod daemons;
 pub mod fuzzing;
 pub mod nested;
 pub mod serving;

@@ -1,6 +1,6 @@
 //! The built program as a task tracker, in a directory of its own, and its leftovers.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use corona::task_tracker::layout;
 
 use super::{PATIENCE, PAUSE, until};
 use crate::corona_program;
+use crate::daemons::{start_daemon, tell_end};
 
 /// The variable by which the processes of tasks are found.
 const NOTE: &str = "CORONA_PROCESS_NOTE";
@@ -137,15 +138,9 @@ impl Home {
             }
         };
         command.arg("task-tracker").current_dir(&self.root);
-        for (key, value) in &self.settings {
-            command.arg("-D").arg(format!("{key}={value}"));
-        }
-        command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
         let log = self.root.join("task-tracker.log");
-        let file =
-            File::options().create(true).append(true).open(&log).expect("a file for the log");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
-        let mut child = command.spawn().expect("the program can be started");
+        let settings = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let mut child = start_daemon(command, settings, &log);
         let (sender, lines) = sync_channel(100);
         if let Some(stdout) = child.stdout.take() {
             thread::spawn(move || {
@@ -326,18 +321,9 @@ impl Drop for Node {
             signal("KILL", process.pid.unsigned_abs());
         }
         if thread::panicking() {
-            let log = self.log();
-            let lines: Vec<&str> = log.lines().collect();
-            let last = lines.len().saturating_sub(40);
-            eprint_lines(lines.get(last..).unwrap_or_default());
+            tell_end("the end of the task tracker's log", &self.log(), 40);
         }
     }
-}
-
-/// Lines that help the reader of a failed test.
-#[allow(clippy::print_stderr, reason = "a failed test tells the log")]
-fn eprint_lines(lines: &[&str]) {
-    eprintln!("the end of the task tracker's log:\n{}", lines.join("\n"));
 }
 
 /// Sends a signal to a process; it may have ended.

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use compat_tests::daemons::{first_line, tell_end};
 use compat_tests::serving::{fetch, keep_address, status};
 use compat_tests::task_tracker::node::{interruptible, signal};
 pub(super) use compat_tests::until;
@@ -44,8 +44,7 @@ impl MiniCluster {
         command.current_dir(root.path()).stdin(Stdio::null()).stdout(Stdio::piped());
         let news = File::options().create(true).append(true).open(root.path().join("news"));
         let mut child = command.stderr(news.unwrap()).spawn().unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let ready = first_line(&mut child);
         let cluster = MiniCluster { child, root, ready };
         assert!(cluster.ready.contains(" ready: pages http"), "{}", cluster.news());
         cluster
@@ -174,18 +173,15 @@ impl MiniCluster {
 }
 
 impl Drop for MiniCluster {
-    #[allow(clippy::print_stderr, reason = "a failed test tells the logs")]
     fn drop(&mut self) {
         // The daemons end with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("the news of the cluster:\n{}", self.news());
+            tell_end("the news of the cluster", &self.news(), usize::MAX);
             for entry in fs::read_dir(self.path("cluster/logs")).into_iter().flatten().flatten() {
                 let log = fs::read_to_string(entry.path()).unwrap_or_default();
-                let lines: Vec<&str> = log.lines().collect();
-                let last = lines.len().saturating_sub(25);
-                eprintln!("{}:\n{}", entry.path().display(), lines[last..].join("\n"));
+                tell_end(&entry.path().display().to_string(), &log, 25);
             }
         }
     }

@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use compat_tests::corona_program;
+use compat_tests::daemons::tell_end;
 use compat_tests::serving::{fetch, free_address, keep_address};
 use compat_tests::task_tracker::PATIENCE;
 use compat_tests::task_tracker::node::signal;
@@ -604,14 +605,11 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    #[allow(clippy::print_stderr, reason = "a failed test tells the logs")]
     fn drop(&mut self) {
         if thread::panicking() {
             for daemon in self.daemons.values() {
                 let log = fs::read_to_string(daemon.output("log")).unwrap_or_default();
-                let lines: Vec<&str> = log.lines().collect();
-                let last = lines.len().saturating_sub(25);
-                eprintln!("{}:\n{}", daemon.name, lines[last..].join("\n"));
+                tell_end(&daemon.name, &log, 25);
             }
         }
     }

@@ -12,12 +12,12 @@ mod remote;
 mod restarts;
 mod waiting;
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
+use compat_tests::daemons::{first_line, start_daemon, tell_end};
 use compat_tests::serving::keep_address;
 use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::BUILD;
@@ -80,17 +80,9 @@ impl JobTracker {
             ("corona.jt.build.version", BUILD.to_owned()),
         ];
         let own = own.iter().map(|(key, value)| (*key, value.as_str()));
-        for (key, value) in own.chain(settings.iter().copied()) {
-            command.arg("-D").arg(format!("{key}={value}"));
-        }
-        command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
         let log = root.join("job-tracker.log");
-        let file = File::options().create(true).append(true).open(&log).expect("a log");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
-        let mut child = command.spawn().expect("the program can be started");
-        let mut ready = String::new();
-        let stdout = child.stdout.take().expect("its output");
-        BufReader::new(stdout).read_line(&mut ready).expect("a line");
+        let mut child = start_daemon(command, own.chain(settings.iter().copied()), &log);
+        let ready = first_line(&mut child);
         let told = || fs::read_to_string(&log).unwrap_or_default();
         let mut words = ready.split_whitespace().skip_while(|word| *word != "rpc").skip(1);
         let address = words.next().unwrap_or_else(|| panic!("not ready: {ready:?}\n{}", told()));
@@ -135,14 +127,10 @@ impl JobTracker {
 }
 
 impl Drop for JobTracker {
-    #[allow(clippy::print_stderr, reason = "a failed test tells the log")]
     fn drop(&mut self) {
         self.crash();
         if std::thread::panicking() {
-            let log = self.log();
-            let lines: Vec<&str> = log.lines().collect();
-            let last = lines.len().saturating_sub(40);
-            eprintln!("the end of the job tracker's log:\n{}", lines[last..].join("\n"));
+            tell_end("the end of the job tracker's log", &self.log(), 40);
         }
     }
 }

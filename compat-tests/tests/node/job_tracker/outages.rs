@@ -1,7 +1,9 @@
 //! The cluster manager goes away and comes back, and the service dies in the middle of submissions: no job is
 //! lost, and no session is left.
 
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
 
 use compat_tests::serving::fetch;
 use compat_tests::task_tracker::steps::TaskRole;

@@ -3,6 +3,8 @@
 //! of each launch.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use compat_tests::serving::serve;

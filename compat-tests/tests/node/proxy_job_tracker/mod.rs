@@ -5,13 +5,13 @@ mod commands;
 mod recorded;
 mod running;
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use compat_tests::corona_program;
+use compat_tests::daemons::{first_line, start_daemon, tell_end};
 use compat_tests::task_tracker::PATIENCE;
 use corona::conformance::launch::LaunchedManager;
 use corona::wire::Service;
@@ -47,17 +47,9 @@ impl Proxy {
             ("cm.server.address", "localhost:1".to_owned()),
         ];
         let own = own.iter().map(|(key, value)| (*key, value.as_str()));
-        for (key, value) in own.chain(settings.iter().copied()) {
-            command.arg("-D").arg(format!("{key}={value}"));
-        }
-        command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
         let log = root.join("proxy.log");
-        let file = File::options().create(true).append(true).open(&log).expect("a log");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
-        let mut child = command.spawn().expect("the program can be started");
-        let mut ready = String::new();
-        let stdout = child.stdout.take().expect("its output");
-        BufReader::new(stdout).read_line(&mut ready).expect("a line");
+        let mut child = start_daemon(command, own.chain(settings.iter().copied()), &log);
+        let ready = first_line(&mut child);
         let port = |name: &str| {
             let mut words = ready.split_whitespace().skip_while(|word| *word != name).skip(1);
             let address = words.next().and_then(|word| word.parse::<SocketAddr>().ok());
@@ -100,13 +92,13 @@ impl Proxy {
 }
 
 impl Drop for Proxy {
-    #[allow(clippy::print_stderr, reason = "a failed test shows the log")]
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("the proxy's log:\n{}", fs::read_to_string(&self.log).unwrap_or_default());
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            tell_end("the proxy's log", &log, usize::MAX);
         }
     }
 }
