@@ -9,9 +9,10 @@ use super::nodes::{HostIdx, NodeIdx};
 use super::skipping::Skipping;
 
 /// How far a task is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stage {
     /// It needs an attempt that succeeds.
+    #[default]
     Open,
     /// This attempt has succeeded.
     Complete(u32),
@@ -22,7 +23,7 @@ pub(super) enum Stage {
 }
 
 /// A map, a reduce, or a task that sets the job up or cleans up after it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Task {
     pub(super) stage: Stage,
     /// The hosts of its split.
@@ -84,23 +85,7 @@ pub(super) struct Attempt {
 
 impl Task {
     pub(super) fn new(hosts: Box<[HostIdx]>) -> Task {
-        Task {
-            stage: Stage::Open,
-            hosts,
-            attempts: Vec::new(),
-            slots: Vec::new(),
-            avoided: Vec::new(),
-            last_resort: false,
-            failed: 0,
-            killed: 0,
-            committing: None,
-            rate: 0.0,
-            candidate: false,
-            wanted_again: false,
-            first_launch: Millis(0),
-            finished: Millis(0),
-            skipping: None,
-        }
+        Task { hosts, ..Task::default() }
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -25,7 +25,7 @@ use corona_model::queues::{PreemptionRule, QueueRules, Queues, Quota, SiblingOrd
 use corona_model::resources::Amounts;
 
 /// A pool group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) name: Arc<str>,
     /// The names from an outermost group to this one, with dots between.
@@ -997,21 +997,7 @@ impl Group {
         depth: usize,
         parent: Option<GroupIdx>,
     ) -> Self {
-        Group {
-            name,
-            path,
-            depth,
-            parent,
-            settings: GroupSettings::default(),
-            rules: QueueRules::default(),
-            configured: false,
-            groups: BTreeSet::new(),
-            pools: BTreeSet::new(),
-            kinds: Default::default(),
-            quota: QuotaState::default(),
-            order: Default::default(),
-            crowd: Crowd::default(),
-        }
+        Group { name, path, depth, parent, ..Group::default() }
     }
 
     /// The group's claim among its siblings. Spec: cluster-manager/04 §2: groups have no priority.

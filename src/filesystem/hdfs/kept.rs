@@ -27,7 +27,7 @@ pub(super) enum BlockBytes {
 
 /// Bytes in memory and in a file without a name. They are written to the file while further ones
 /// come, so that no reader waits for the disk unless it is slower than the data nodes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Here {
     directory: PathBuf,
     file: Option<Arc<File>>,
@@ -63,16 +63,10 @@ impl BlockBytes {
             Replay::From(file) => {
                 BlockBytes::Elsewhere { file, start: 0, bytes: 0, spare: Vec::new() }
             }
-            Replay::Kept => BlockBytes::Here(Box::new(Here {
-                directory: directory.to_owned(),
-                file: None,
-                in_file: 0,
-                memory: Vec::new(),
-                bytes: 0,
-                capacity: 0,
-                writing: None,
-                spare: Vec::new(),
-            })),
+            Replay::Kept => {
+                let directory = directory.to_owned();
+                BlockBytes::Here(Box::new(Here { directory, ..Here::default() }))
+            }
         }
     }
 
