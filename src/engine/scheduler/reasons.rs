@@ -367,6 +367,7 @@ impl WaitReason {
     pub(super) fn text(&self, about: About<'_>) -> String {
         let kind = about.kind;
         let they = about.one_or("it", "they");
+        let needs = about.one_or("it needs", "each needs");
         match self {
             Self::SafeMode => "safe mode is on".into(),
             Self::NotServed { nodes: 0 } => "the cluster has no nodes".into(),
@@ -383,22 +384,19 @@ impl WaitReason {
             }
             Self::SessionsAtMaximum { queue, user, running, maximum, before } => {
                 let sessions = counted(*maximum, "session");
-                let whose = match user {
-                    Some(user) => format!(" of user {user}"),
-                    None => String::new(),
-                };
-                let mut said = vec![format!(
-                    "queue {queue} serves {sessions}{whose} at a time, and {running} {} served",
-                    is_or_are(*running)
-                )];
-                said.push(match before {
-                    0 => "this session is next".into(),
+                let whose = user.as_ref().map(|user| format!(" of user {user}"));
+                let whose = whose.unwrap_or_default();
+                let are = is_or_are(*running);
+                let next = match before {
+                    0 => "this session is next".to_owned(),
                     before => {
                         let verb = if *before == 1 { "comes" } else { "come" };
                         format!("{} {verb} first (started earlier)", counted(*before, "session"))
                     }
-                });
-                clauses(said)
+                };
+                format!(
+                    "queue {queue} serves {sessions}{whose} at a time, and {running} {are} served; {next}"
+                )
             }
             Self::UserAtMaximum { queue, user, granted, maximum } => {
                 let grants = counted(*granted, "grant");
@@ -418,7 +416,6 @@ impl WaitReason {
             }
             Self::AboveMaximum { queue, demand, held, maximum, never } => {
                 let holds = format!("queue {queue} holds {held}, and its maximum is {maximum}");
-                let needs = about.one_or("it needs", "each needs");
                 match demand {
                     None => holds,
                     Some(demand) if *never => format!(
@@ -429,7 +426,6 @@ impl WaitReason {
                 }
             }
             Self::AmountsReserved { demand, free, reserved, queues, count } => {
-                let needs = about.one_or("it needs", "each needs");
                 let keepers = keepers(queues, *count);
                 format!(
                     "{needs} {demand}; all nodes together have {free} left, of which {reserved} stay \
@@ -439,7 +435,7 @@ impl WaitReason {
             Self::NodesUnusable(unusable) => match unusable.nodes() {
                 1 => format!("the only node that serves {kind} is {}", unusable.only_reason()),
                 nodes => match unusable.reasons().as_slice() {
-                    [(_, reason)] => format!("all {nodes} nodes that serve {kind} are {reason}"),
+                    [(_, reason, _)] => format!("all {nodes} nodes that serve {kind} are {reason}"),
                     _ => format!(
                         "none of the {nodes} nodes that serve {kind} may be used: {}",
                         unusable.each_reason("")
@@ -456,7 +452,6 @@ impl WaitReason {
                 clauses(said)
             }
             Self::TooLarge { need, most_free, most_slots, able, unusable } => {
-                let needs = about.one_or("it needs", "each needs");
                 let most = match (able, unusable.nodes()) {
                     (0, 0) => {
                         format!("no node has more than {most_slots}: {they} can never be served")
@@ -480,7 +475,6 @@ impl WaitReason {
                 guaranteed,
                 preemption,
             } => {
-                let needs = about.one_or("it needs", "each needs");
                 let needs = format!("{needs} {demand} on one node");
                 if *able == 0 {
                     return format!("{needs}, and no node has so much: {they} can never be served");
@@ -598,26 +592,32 @@ impl Unusable {
         shut + self.below_reserve + self.late
     }
 
-    fn reasons(&self) -> Vec<(usize, &'static str)> {
+    /// How many nodes have each reason, and what a node with it is called.
+    fn reasons(&self) -> Vec<(usize, &'static str, [&'static str; 2])> {
+        let short = "short of memory or disk space";
         let all = [
-            (self.blacklisted, "blacklisted"),
-            (self.excluded, "excluded by the host files"),
-            (self.draining, "draining"),
-            (self.revoked, "without access, which was revoked"),
-            (self.below_reserve, "short of memory or disk space"),
-            (self.late, "late"),
+            (self.blacklisted, "blacklisted", ["blacklisted node", ""]),
+            (self.excluded, "excluded by the host files", ["excluded node", ""]),
+            (self.draining, "draining", ["draining node", ""]),
+            (
+                self.revoked,
+                "without access, which was revoked",
+                ["node", " whose access was revoked"],
+            ),
+            (self.below_reserve, short, ["node", " short of memory or disk space"]),
+            (self.late, "late", ["late node", ""]),
         ];
-        all.into_iter().filter(|(nodes, _)| *nodes > 0).collect()
+        all.into_iter().filter(|(nodes, ..)| *nodes > 0).collect()
     }
 
     /// The reason of the only node.
     fn only_reason(&self) -> &'static str {
-        self.reasons().first().map_or("not usable", |(_, reason)| reason)
+        self.reasons().first().map_or("not usable", |(_, reason, _)| reason)
     }
 
     /// `1 is blacklisted, 2 are excluded by the host files`, with `other` in front of the verbs.
     fn each_reason(&self, other: &str) -> String {
-        let each = |(nodes, reason): (usize, &str)| match other {
+        let each = |(nodes, reason, _): (usize, &str, _)| match other {
             "" => format!("{nodes} {} {reason}", is_or_are(nodes)),
             other => {
                 format!("{} {} {reason}", counted(nodes, &format!("{other}node")), is_or_are(nodes))
@@ -631,18 +631,10 @@ impl Unusable {
         if self.free_slots == 0 {
             return None;
         }
-        let nodes: Vec<String> = [
-            (self.blacklisted, "blacklisted node", ""),
-            (self.excluded, "excluded node", ""),
-            (self.draining, "draining node", ""),
-            (self.revoked, "node", " whose access was revoked"),
-            (self.below_reserve, "node", " short of memory or disk space"),
-            (self.late, "late node", ""),
-        ]
-        .into_iter()
-        .filter(|(nodes, ..)| *nodes > 0)
-        .map(|(nodes, what, behind)| format!("{}{behind}", counted(nodes, what)))
-        .collect();
+        let called = |(nodes, _, [what, behind]): (usize, _, [&str; 2])| {
+            format!("{}{behind}", counted(nodes, what))
+        };
+        let nodes: Vec<String> = self.reasons().into_iter().map(called).collect();
         let slots = counted(self.free_slots, "more slot");
         Some(format!("{slots} {} free on {}", is_or_are(self.free_slots), listed(&nodes, "and")))
     }
@@ -684,18 +676,13 @@ impl Competition {
         };
         // A share that rounds to nothing.
         let share = (self.share >= 0.05).then(|| format!("its share is {:.1}", self.share));
-        match (self.granted, share) {
-            (..=0, None) => format!("{pool} holds no grants and is due none at present{minimum}"),
-            (..=0, Some(share)) => format!("{pool} holds no grants, {share}{minimum}"),
-            (granted, None) => {
-                format!(
-                    "{pool} holds {} and is due none at present{minimum}",
-                    counted(granted, "grant")
-                )
-            }
-            (granted, Some(share)) => {
-                format!("{pool} holds {}, {share}{minimum}", counted(granted, "grant"))
-            }
+        let held = match self.granted {
+            ..=0 => "no grants".to_owned(),
+            granted => counted(granted, "grant"),
+        };
+        match share {
+            None => format!("{pool} holds {held} and is due none at present{minimum}"),
+            Some(share) => format!("{pool} holds {held}, {share}{minimum}"),
         }
     }
 
@@ -714,25 +701,18 @@ impl Competition {
 impl Holder {
     fn text(&self) -> String {
         let Holder { pool, granted, claim } = self;
+        let own = |minimum: &dyn Display, within: bool| match within {
+            true => format!(" (guaranteed by its minimum of {minimum})"),
+            false => format!(" (its minimum is {minimum})"),
+        };
+        let of_group = |minimum: &dyn Display| format!(" (its group's minimum is {minimum})");
         let claim = match claim {
             None => String::new(),
             Some(HolderClaim::HigherPriority) => " (higher priority)".into(),
-            Some(HolderClaim::Minimum(minimum)) if granted <= minimum => {
-                format!(" (guaranteed by its minimum of {minimum})")
-            }
-            Some(HolderClaim::Minimum(minimum)) => format!(" (its minimum is {minimum})"),
-            Some(HolderClaim::GroupMinimum(minimum)) => {
-                format!(" (its group's minimum is {minimum})")
-            }
-            Some(HolderClaim::MinimumAmounts { minimum, within: true }) => {
-                format!(" (guaranteed by its minimum of {minimum})")
-            }
-            Some(HolderClaim::MinimumAmounts { minimum, within: false }) => {
-                format!(" (its minimum is {minimum})")
-            }
-            Some(HolderClaim::GroupMinimumAmounts(minimum)) => {
-                format!(" (its group's minimum is {minimum})")
-            }
+            Some(HolderClaim::Minimum(minimum)) => own(minimum, granted <= minimum),
+            Some(HolderClaim::MinimumAmounts { minimum, within }) => own(minimum, *within),
+            Some(HolderClaim::GroupMinimum(minimum)) => of_group(minimum),
+            Some(HolderClaim::GroupMinimumAmounts(minimum)) => of_group(minimum),
         };
         format!("pool {pool} holds {granted}{claim}")
     }
