@@ -389,7 +389,7 @@ fn status_of(path: FsPath, metadata: &Metadata) -> io::Result<FileStatus> {
 }
 
 /// Milliseconds since 1970.
-fn millis(time: SystemTime) -> i64 {
+pub fn millis(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
         Err(before) => {

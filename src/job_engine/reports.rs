@@ -356,10 +356,7 @@ impl JobEngine {
 
     pub(super) fn avoid_host_of(&mut self, key: AttemptKey) {
         let host = self.nodes[self.attempt(key).node].host;
-        let task = self.task_mut(key.task);
-        if !task.avoided.contains(&host) && !task.last_resort {
-            task.avoided.push(host);
-        }
+        self.task_mut(key.task).avoid(host);
     }
 
     /// Whether reduces may still fetch what maps have left on nodes.
@@ -693,10 +690,7 @@ impl JobEngine {
         let host = self.nodes[attempt.node].host;
         let owner = attempt.slot.and_then(|id| self.slots.get(&id)).and_then(|slot| slot.owner);
         if let Some(owner) = owner.filter(|owner| *owner != key.task) {
-            let task = self.task_mut(owner);
-            if !task.avoided.contains(&host) && !task.last_resort {
-                task.avoided.push(host);
-            }
+            self.task_mut(owner).avoid(host);
         }
     }
 }

@@ -88,6 +88,13 @@ impl Task {
         Task { hosts, ..Task::default() }
     }
 
+    /// Avoids a host from now on, unless any will do.
+    pub(super) fn avoid(&mut self, host: HostIdx) {
+        if !self.avoided.contains(&host) && !self.last_resort {
+            self.avoided.push(host);
+        }
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.stage == Stage::Open
     }

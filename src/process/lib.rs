@@ -24,10 +24,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// call counts, which `main` makes.
 pub fn started_ms() -> i64 {
     static STARTED: OnceLock<i64> = OnceLock::new();
-    *STARTED.get_or_init(|| {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
-    })
+    *STARTED.get_or_init(now_ms)
+}
+
+/// The time of the machine's clock, in milliseconds since the Unix epoch.
+pub fn now_ms() -> i64 {
+    since_epoch_ms(SystemTime::now())
+}
+
+/// A time in milliseconds since the Unix epoch; 0 if it is before that.
+pub fn since_epoch_ms(time: SystemTime) -> i64 {
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The name of this machine, as its operating system has it.

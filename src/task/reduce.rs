@@ -2,10 +2,10 @@
 //! Spec: mapreduce/04 §4.6, §4.9.
 
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use corona_hadoop::writables::Phase;
 use corona_mapreduce::native::{KeyOrder, Step};
+use corona_process::now_ms;
 
 use crate::aggregate;
 use crate::builtin;
@@ -56,11 +56,6 @@ pub(crate) fn run(work: &Work<'_>, partition: i32, maps: usize) -> Result<(), Ta
         work.count_processed(GROUP, PROCESSED_GROUPS, groups);
     }
     output.close()
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Sends the records through the reducer.

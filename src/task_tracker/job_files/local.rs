@@ -6,13 +6,14 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 
 use super::{Answer, FileError, FileStatus, JobFiles, Location, unfinished};
 use crate::ids::JobId;
+use corona_filesystem::millis;
 
 /// Bytes that are copied between two looks at the clock.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -66,13 +67,7 @@ impl LocalFiles {
             return Err(FileError::NotAFile(location.clone()));
         }
         let modified = metadata.modified().map_err(failed)?;
-        let modified_ms = match modified.duration_since(UNIX_EPOCH) {
-            Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
-            Err(before) => {
-                i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |before| -before)
-            }
-        };
-        Ok(FileStatus { bytes: metadata.len(), modified_ms })
+        Ok(FileStatus { bytes: metadata.len(), modified_ms: millis(modified) })
     }
 
     fn fetch_now(&self, location: &Location, to: &Path) -> Result<u64, FileError> {
@@ -216,7 +211,7 @@ mod tests {
         let (from, to) = (dir.path().join("a b"), dir.path().join("to"));
         let content = "x".repeat(CHUNK_BYTES + 1);
         fs::write(&from, &content).unwrap();
-        let time = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+        let time = std::time::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
         File::options().write(true).open(&from).unwrap().set_modified(time).unwrap();
         let files = LocalFiles { max_bytes: content.len() as u64, ..files() };
         let status = files.status(&location(&from)).await.unwrap();

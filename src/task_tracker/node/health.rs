@@ -6,7 +6,6 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::process::Command;
 use tokio::sync::watch;
@@ -16,6 +15,7 @@ use crate::programs::{RunError, run_for};
 use corona_config::HealthSettings;
 use corona_hadoop::writables::NodeHealth;
 use corona_model::text::cut;
+use corona_process::now_ms;
 
 /// How much of the script's output is looked at, in bytes.
 const MAX_OUTPUT_BYTES: usize = 1 << 20;
@@ -85,14 +85,10 @@ fn is_executable(path: &Path) -> bool {
     metadata.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::time::Duration;
 
     use super::*;
     use corona_process::panics::until;

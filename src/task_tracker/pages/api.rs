@@ -7,11 +7,12 @@ use corona_api::node::{
     LocalDirectory, MachineUse, ManagerLink, NodeAttempt, NodeHealth, NodeJob, NodeJobDetail,
     NodeJobs, RunningJobTracker, TaskTracker, TaskUse, TrackerSlots,
 };
+use corona_process::since_epoch_ms;
 use corona_web::budget;
 use hyper::StatusCode;
 use serde::Serialize;
 
-use super::{Stage, View, count, sees, since_epoch_ms};
+use super::{Stage, View, count, sees};
 use crate::child::TaskUsage;
 use crate::http::Page;
 use crate::job_trackers::JobTrackerSnapshot;

@@ -11,7 +11,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
@@ -192,12 +192,6 @@ impl Pages for NodePages {
 
 fn html(status: StatusCode, page: maud::Markup) -> Page {
     Page::new(status, "text/html; charset=utf-8", corona_web::exchange::page_text(page))
-}
-
-/// Milliseconds since the Unix epoch.
-fn since_epoch_ms(time: SystemTime) -> i64 {
-    let span = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The rough progress of an attempt.

@@ -5,10 +5,11 @@ use std::time::SystemTime;
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Stage, View, count, since_epoch_ms};
+use super::{Stage, View, count};
 use crate::localise::TaskKind;
 use crate::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
 use corona_model::types::{Millis, ResourceType};
+use corona_process::since_epoch_ms;
 use corona_web::budget;
 use corona_web::frame::{Frame, Updates};
 use corona_web::table::Head::{Number, Text};

@@ -341,7 +341,7 @@ fn job_trackers_are_shown_where_they_may_run() {
         attempt: "attempt_20.1_0001_m_100000_0".into(),
         job: "job_20.1_0001".into(),
         parent: HOSTILE.into(),
-        since: UNIX_EPOCH,
+        since: SystemTime::UNIX_EPOCH,
         pid: Some(99),
     };
     let job_trackers = Box::new(move || Some(vec![one.clone()]));

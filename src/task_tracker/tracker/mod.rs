@@ -39,7 +39,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use tokio::sync::{Semaphore, watch as channel};
 
@@ -52,6 +52,7 @@ use super::map_output::MapOutputs;
 use super::node::fitness::Fitness;
 use super::table::{AttemptRun, AttemptTable, Order};
 use corona_hadoop::writables::{JobId, NodeHealth, TaskAttemptId, TaskTrackerAction};
+use corona_process::now_ms;
 use log_budget::LogBudget;
 use orders::Owed;
 use pulse::Pulse;
@@ -347,9 +348,7 @@ impl Ordered for Result<Vec<Order>, super::table::Ignored> {
 
 /// The present time.
 fn now() -> Now {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let since_epoch_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
-    Now { since_epoch_ms, instant: Instant::now() }
+    Now { since_epoch_ms: now_ms(), instant: Instant::now() }
 }
 
 /// The name of an attempt as it becomes one of directories.

@@ -150,7 +150,7 @@ async fn logs_in_use_are_kept() {
     let age = |name: &str| {
         let dir = userlogs.join(name);
         fs::create_dir_all(&dir).unwrap();
-        let old = SystemTime::now() - Duration::from_secs(1_000_000);
+        let old = std::time::SystemTime::now() - Duration::from_secs(1_000_000);
         fs::File::open(&dir).unwrap().set_modified(old).unwrap();
         dir
     };
