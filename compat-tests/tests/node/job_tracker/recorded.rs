@@ -6,28 +6,19 @@ use std::collections::hash_map::Entry;
 
 use compat_tests::repository;
 use compat_tests::task_tracker::steps::TaskRole;
-use corona::conformance::capture::{ConnectionId, Limits, Side};
-use corona::conformance::hadoop_rpc::{HadoopSaid, hadoop_conversations};
+use corona::conformance::capture::{ConnectionId, Limits};
+use corona::conformance::hadoop_rpc::hadoop_conversations;
 use corona::conformance::open;
 use corona::hadoop::object::{Object, Value};
 use corona::hadoop::rpc::{Call, ConnectionHeader, Outcome, Reply};
 use corona::hadoop::writables::JobId;
 
 use super::super::task_tracker::block_on;
-use super::super::task_tracker::recorded::{Talk, framed, read};
+use super::super::task_tracker::recorded::{Exchange, Talk, exchanges, framed, read};
 use super::*;
 
-/// A recorded call with its answer.
-struct Exchange {
-    at: Duration,
-    connection: ConnectionId,
-    header: ConnectionHeader,
-    call: Call,
-    answer: Reply,
-}
-
-/// The calls of the clients of a recording, in the order in which they were made.
-fn recorded(name: &str) -> Vec<Exchange> {
+/// The calls of the clients of a recording, in the order in which they were made, each with its connection.
+fn recorded(name: &str) -> Vec<(ConnectionId, ConnectionHeader, Exchange)> {
     let path = repository().join("fixtures/recordings/job-clients").join(name).join("traffic.pcap");
     let traffic = open(&path, &Limits::default()).expect("a recording");
     let mut all = Vec::new();
@@ -35,22 +26,11 @@ fn recorded(name: &str) -> Vec<Exchange> {
         if !talk.header.protocol.ends_with(".JobSubmissionProtocol") {
             continue;
         }
-        let mut open = HashMap::new();
-        for part in talk.parts {
-            match part.said {
-                HadoopSaid::Call(call) if part.from == Side::Client => {
-                    open.insert(call.id, (part.at, call));
-                }
-                HadoopSaid::Reply(answer) => {
-                    let Some((at, call)) = open.remove(&answer.id) else { continue };
-                    let (connection, header) = (talk.connection, talk.header.clone());
-                    all.push(Exchange { at, connection, header, call, answer });
-                }
-                _ => {}
-            }
-        }
+        let (connection, header) = (talk.connection, talk.header.clone());
+        let exchanges = exchanges(talk, 0).into_iter();
+        all.extend(exchanges.map(|exchange| (connection, header.clone(), exchange)));
     }
-    all.sort_by_key(|exchange| exchange.at);
+    all.sort_by_key(|(.., exchange)| exchange.at);
     all
 }
 
@@ -100,7 +80,7 @@ fn the_recorded_commands_get_answers_of_the_recorded_form() {
         let mut talks = HashMap::new();
         let mut ids = HashMap::new();
         let mut methods = std::collections::BTreeSet::new();
-        for Exchange { connection, header, call, answer, .. } in exchanges {
+        for (connection, header, Exchange { call, answer, .. }) in exchanges {
             let talk = match talks.entry(connection) {
                 Entry::Occupied(open) => open.into_mut(),
                 Entry::Vacant(new) => new.insert(Talk::open(&address, &header).await),
@@ -183,7 +163,7 @@ async fn replay(world: &TestCluster, play: &Play) {
     let address = world.job_tracker.address.to_string();
     let (mut talks, mut ids) = (HashMap::new(), HashMap::new());
     let mut states = std::collections::BTreeSet::new();
-    for Exchange { connection, header, call, answer, .. } in exchanges {
+    for (connection, header, Exchange { call, answer, .. }) in exchanges {
         let talk = match talks.entry(connection) {
             Entry::Occupied(open) => open.into_mut(),
             Entry::Vacant(new) => new.insert(Talk::open(&address, &header).await),

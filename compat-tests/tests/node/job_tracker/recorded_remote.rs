@@ -140,16 +140,13 @@ fn a_word_count_near_its_files() {
 struct Process(Child, PathBuf);
 
 impl Drop for Process {
-    #[allow(clippy::print_stderr, reason = "a failed test shows the log")]
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
         if std::thread::panicking() {
-            eprintln!(
-                "the job tracker's log:\n{}",
-                fs::read_to_string(&self.1).unwrap_or_default()
-            );
+            let log = fs::read_to_string(&self.1).unwrap_or_default();
+            tell_end("the job tracker's log", &log, usize::MAX);
         }
     }
 }

@@ -32,14 +32,14 @@ use super::{TestNode, block_on, note_of, test_task};
 const MAX_BYTES: usize = 1 << 24;
 
 /// A call that was answered.
-struct Exchange {
-    at: Duration,
+pub(crate) struct Exchange {
+    pub(crate) at: Duration,
     /// The connection that it came on.
     talk: usize,
-    call: Call,
+    pub(crate) call: Call,
     /// The bytes of the call, its length included.
     raw: Vec<u8>,
-    answer: Reply,
+    pub(crate) answer: Reply,
     /// The bytes of the answer.
     answer_raw: Vec<u8>,
 }
@@ -93,7 +93,7 @@ fn recorded(job: &str) -> BTreeMap<String, Recorded> {
     trackers
 }
 
-fn exchanges(talk: HadoopConversation, number: usize) -> Vec<Exchange> {
+pub(crate) fn exchanges(talk: HadoopConversation, number: usize) -> Vec<Exchange> {
     let mut open = HashMap::new();
     let mut all = vec![];
     for part in talk.parts {
