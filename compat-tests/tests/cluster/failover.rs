@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
+use compat_tests::daemons::first_line;
 use compat_tests::serving::free_address;
 use compat_tests::zookeeper::ZooKeeper;
 use corona::conformance::launch::{Launch, LaunchedManager};
@@ -168,8 +169,6 @@ fn gateway(zookeeper: &ZooKeeper) -> (Ended, SocketAddr) {
 }
 
 fn gateway_at(zookeeper: &str) -> (Ended, SocketAddr) {
-    use std::io::{BufRead, BufReader};
-
     let mut child = Command::new(corona_program())
         .arg("gateway")
         .env_remove("HADOOP_CONF_DIR")
@@ -180,8 +179,7 @@ fn gateway_at(zookeeper: &str) -> (Ended, SocketAddr) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let line = first_line(&mut child);
     let address = line.trim().rsplit(' ').next().unwrap().parse();
     (Ended(child), address.unwrap_or_else(|_| panic!("{line}")))
 }

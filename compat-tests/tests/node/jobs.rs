@@ -4,9 +4,9 @@
 use std::fs;
 use std::process::Command;
 
-use compat_tests::corona_program;
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
+use compat_tests::{corona, corona_program};
 use corona::filesystem::{CreateOptions, FileSystems};
 use corona_filesystem::testing::MiniCluster as SmallHdfs;
 use serde_json::Value;
@@ -85,11 +85,7 @@ fn jobs_read_and_write_hdfs_where_its_blocks_are() {
         &["--input", &words, "--output", &output, "--mapper", "cat", "--reducer", "uniq -c"],
     );
     assert_eq!((&counted["state"], counted["maps"].as_u64()), (&"SUCCEEDED".into(), Some(2)));
-    let copied = Command::new(corona_program())
-        .env_remove("HADOOP_CONF_DIR")
-        .args(["fs", "cat", &at("/out/part-00000")])
-        .output()
-        .unwrap();
+    let copied = corona(&["fs", "cat", &at("/out/part-00000")]).output().unwrap();
     assert!(copied.status.success(), "{}", stderr(&copied));
     let copied = String::from_utf8(copied.stdout).unwrap();
     let mut found: Vec<&str> = copied.lines().map(str::trim_end).collect();

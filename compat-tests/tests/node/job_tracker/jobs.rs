@@ -55,9 +55,9 @@ fn a_job_of_a_client_runs_to_its_end() {
         // The command line shows the same.
         let address = world.job_tracker.address.to_string();
         let corona = |words: &[&str]| {
-            let mut command = Command::new(corona_program());
-            command.arg("jobs").args(words).args(["--job-tracker", &address, "--output", "json"]);
-            let out = command.env_remove("HADOOP_CONF_DIR").output().expect("an output");
+            let as_json = ["--job-tracker", &address, "--output", "json"];
+            let out = corona(&[&["jobs"][..], words, &as_json].concat()).output();
+            let out = out.expect("an output");
             assert!(out.status.success(), "{words:?}: {out:?}");
             serde_json::from_slice::<serde_json::Value>(&out.stdout).expect("JSON")
         };
@@ -140,12 +140,9 @@ fn a_job_whose_session_is_ended_is_cleaned_up_after() {
         let waiting = job.map(0).to_string();
         let notes = world.notes(&job);
         until("a map that waits", || notes.of(&waiting, "waits").into_iter().next()).await;
-        let killed = Command::new(corona_program())
-            .args(["sessions", "kill", &job.id.tracker, "--address"])
-            .arg(world.manager.thrift().to_string())
-            .env_remove("HADOOP_CONF_DIR")
-            .output()
-            .unwrap();
+        let manager = world.manager.thrift().to_string();
+        let kill = ["sessions", "kill", &job.id.tracker, "--address", &manager];
+        let killed = corona(&kill).output().unwrap();
         assert!(killed.status.success(), "{killed:?}");
         assert_eq!(world.ended(&mut client, &job).await.run_state, KILLED);
         until("the end of its unfinished output", || (!temporary.exists()).then_some(())).await;

@@ -23,7 +23,7 @@ use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::BUILD;
 use compat_tests::task_tracker::node::{Home, Node, signal};
 use compat_tests::task_tracker::{PATIENCE, until};
-use compat_tests::{corona_program, start_with};
+use compat_tests::{corona, corona_program, start_with};
 use corona::conformance::launch::LaunchedManager;
 use corona::hadoop::io::Writer;
 use corona::hadoop::io::formats::Writable;

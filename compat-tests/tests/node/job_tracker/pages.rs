@@ -213,9 +213,7 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
         assert!(one["counters"].is_array(), "{one}");
         // The command line reads the same.
         let corona = |words: &[&str]| {
-            let mut command = Command::new(corona_program());
-            command.arg("jobs").args(words).env_remove("HADOOP_CONF_DIR");
-            let out = command.output().expect("an output");
+            let out = corona(&[&["jobs"][..], words].concat()).output().expect("an output");
             assert!(out.status.success(), "{words:?}: {out:?}");
             String::from_utf8(out.stdout).expect("text")
         };

@@ -341,13 +341,11 @@ fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
         let shown = api(&world, &format!("jobs/{}", job.id));
         assert_eq!(shown["session"], REMOTE_SESSION, "{shown}");
         // The session of this test is none of the cluster manager's.
-        let asked = Command::new(corona_program())
-            .args(["jobs", "explain", &job.id.to_string()])
-            .args(["--http-address", &world.manager.http().unwrap().to_string()])
-            .arg("-D")
-            .arg(format!("corona.jt.address={}", world.job_tracker.address))
-            .output()
-            .unwrap();
+        let manager = world.manager.http().unwrap().to_string();
+        let at = format!("corona.jt.address={}", world.job_tracker.address);
+        let explain =
+            ["jobs", "explain", &job.id.to_string(), "--http-address", &manager, "-D", &at];
+        let asked = corona(&explain).output().unwrap();
         let said = String::from_utf8_lossy(&asked.stderr);
         assert!(said.contains(REMOTE_SESSION), "{said}");
         let events = client.get_task_completion_events(id(), 0, 10).await.unwrap().unwrap();
@@ -481,12 +479,8 @@ fn steps_after_the_end_of_a_job_on_a_node_are_done_after_a_restart() {
         let counters = client.get_job_counters(job.id.clone()).await.unwrap().unwrap();
         assert_eq!(counters.get("test", "N"), Some(42), "they are known after a restart");
         // Its tasks are not, which is not the same as none.
-        let listed = Command::new(corona_program())
-            .args(["jobs", "tasks", &job.id.to_string(), "--job-tracker"])
-            .arg(world.job_tracker.address.to_string())
-            .env_remove("HADOOP_CONF_DIR")
-            .output()
-            .unwrap();
+        let (id, at) = (job.id.to_string(), world.job_tracker.address.to_string());
+        let listed = corona(&["jobs", "tasks", &id, "--job-tracker", &at]).output().unwrap();
         let said = String::from_utf8_lossy(&listed.stdout);
         assert!(listed.status.success(), "{listed:?}");
         assert!(said.starts_with("No tasks are kept of job_"), "{said}");

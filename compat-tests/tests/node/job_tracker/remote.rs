@@ -307,10 +307,9 @@ impl Remote {
 
     /// The sessions that the cluster manager has.
     fn sessions(&self) -> Vec<String> {
-        let mut list = Command::new(corona_program());
         let address = self.manager.thrift().to_string();
-        list.args(["sessions", "list", "--output", "json", "--address", &address]);
-        let out = list.env_remove("HADOOP_CONF_DIR").output().expect("an output");
+        let list = ["sessions", "list", "--output", "json", "--address", &address];
+        let out = corona(&list).output().expect("an output");
         assert!(out.status.success(), "{out:?}");
         let list: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
         let sessions = list["sessions"].as_array().cloned().unwrap_or_default();

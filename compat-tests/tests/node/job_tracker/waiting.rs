@@ -23,8 +23,7 @@ fn page(world: &TestCluster, path: &str) -> String {
 
 /// A command of the built program about jobs of this service: its output and its errors.
 fn tool(world: &TestCluster, words: &[&str]) -> String {
-    let mut command = Command::new(corona_program());
-    command.arg("jobs").args(words).env_remove("HADOOP_CONF_DIR");
+    let mut command = corona(&[&["jobs"][..], words].concat());
     let InetAddress { host, port } = &world.job_tracker.address;
     let manager = world.manager.http().expect("its pages").to_string();
     for setting in

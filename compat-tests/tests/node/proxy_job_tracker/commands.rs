@@ -1,10 +1,10 @@
 //! What `corona jobs` asks of it, and what it does without it.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use compat_tests::serving::free_address;
-use compat_tests::{corona_program, repository};
+use compat_tests::{corona, repository};
 
 use super::Proxy;
 
@@ -24,10 +24,9 @@ pub(super) fn lay_out(root: &Path) {
 }
 
 fn jobs(arguments: &[&str]) -> Output {
-    let mut command = Command::new(corona_program());
     // Where nothing is configured, and no job tracker listens.
-    command.arg("jobs").args(arguments).args(["-D", "corona.jt.address=127.0.0.1:1"]);
-    command.env_remove("HADOOP_CONF_DIR").output().unwrap()
+    let nowhere = ["-D", "corona.jt.address=127.0.0.1:1"];
+    corona(&[&["jobs"][..], arguments, &nowhere].concat()).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
