@@ -58,7 +58,7 @@ pub use given_up::all_given_up;
 pub use glob::{Glob, expand};
 pub use hdfs::Hdfs;
 pub use job_files::{JobTrackerFiles, sees_token};
-pub use local::{LocalFiles, millis, write_checksums};
+pub use local::{LocalFiles, millis, without_links, write_checksums};
 pub use objects::{ObjectAccess, ObjectStore};
 pub use path::{DEFAULT_PORT, FsPath, NotAPath, Root};
 pub use systems::FileSystems;

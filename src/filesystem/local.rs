@@ -522,7 +522,8 @@ fn open_staged(directory: &File, name: &str) -> io::Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
-fn without_links(error: Errno) -> io::Error {
+/// The error of a call that follows no link: that there was one, in words.
+pub fn without_links(error: Errno) -> io::Error {
     match error {
         Errno::LOOP | Errno::NOTDIR => refused("is reached by a symbolic link"),
         other => other.into(),

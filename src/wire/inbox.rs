@@ -160,22 +160,16 @@ impl Inbox {
         &mut self,
         read: impl Fn(&[u8]) -> Result<Read<T>, Malformed>,
     ) -> Result<Option<T>, Malformed> {
-        if let Some(scanner) = &mut self.scanner {
-            let Some(end) = scanner.run(&self.carried)? else { return Ok(None) };
-            self.scanner = None;
-            return match read(begin_of(&self.carried, end)?)? {
-                Read::Done(item, used) => {
-                    self.carried.advance(used);
-                    Ok(Some(item))
-                }
-                Read::Refused(item) => {
-                    self.carried.clear();
-                    Ok(Some(item))
-                }
-                Read::Incomplete => Err(Malformed::Unreadable),
-            };
-        }
-        match read(&self.carried)? {
+        let was_searched = self.scanner.is_some();
+        let read = match &mut self.scanner {
+            Some(scanner) => {
+                let Some(end) = scanner.run(&self.carried)? else { return Ok(None) };
+                self.scanner = None;
+                read(begin_of(&self.carried, end)?)?
+            }
+            None => read(&self.carried)?,
+        };
+        match read {
             Read::Done(item, used) => {
                 self.carried.advance(used);
                 Ok(Some(item))
@@ -184,6 +178,7 @@ impl Inbox {
                 self.carried.clear();
                 Ok(Some(item))
             }
+            Read::Incomplete if was_searched => Err(Malformed::Unreadable),
             Read::Incomplete => {
                 self.search()?;
                 Ok(None)

@@ -130,20 +130,10 @@ async fn next_session(member: &Identity, port: u16) -> String {
 
 /// Starts a session on the head's machine that announces these pages.
 async fn start(member: &Identity, port: u16, handle: &str, url: &str) -> Result<(), String> {
-    let info = SessionInfo {
-        address: InetAddress { host: "127.0.0.1".into(), port: 1 },
-        name: "job".into(),
-        user_id: "root".into(),
-        group_ids: None,
-        pool_info_strings: Some(PoolInfoStrings {
-            pool_group_name: "default".into(),
-            pool_name: "alice".into(),
-        }),
-        priority: None,
-        no_preempt: None,
-        url: Some(url.into()),
-        deadline: None,
-    };
+    let address = InetAddress { host: "127.0.0.1".into(), port: 1 };
+    let pool = PoolInfoStrings::new("default".into(), "alice".into());
+    let (name, user, url) = ("job".into(), "root".into(), url.to_owned());
+    let info = SessionInfo::new(address, name, user, None, pool, None, None, url, None);
     let start = ClusterManagerCall::SessionStart { handle: Some(handle.into()), info: Some(info) };
     call(member, port, start).await.map(drop)
 }

@@ -9,11 +9,10 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
-use rustix::io::Errno;
 
 use super::{Answer, FileError, FileStatus, JobFiles, Location, unfinished};
 use crate::ids::JobId;
-use corona_filesystem::millis;
+use corona_filesystem::{millis, without_links};
 
 /// Bytes that are copied between two looks at the clock.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -183,13 +182,6 @@ fn compare(found: u32, owner: Option<u32>) -> io::Result<()> {
             Err(refused("does not belong to the owner of its job's directory"))
         }
         _ => Ok(()),
-    }
-}
-
-fn without_links(error: Errno) -> io::Error {
-    match error {
-        Errno::LOOP | Errno::NOTDIR => refused("is reached by a symbolic link"),
-        other => other.into(),
     }
 }
 

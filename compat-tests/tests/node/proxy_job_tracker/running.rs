@@ -37,20 +37,10 @@ async fn session_on(manager: SocketAddr, host: &str, url: &str) -> String {
         ClusterManagerReply::GetNextSessionId(handle) => handle,
         other => panic!("{other:?}"),
     };
-    let info = SessionInfo {
-        address: Address { host: host.into(), port: 1 },
-        name: "job".into(),
-        user_id: "alice".into(),
-        group_ids: None,
-        pool_info_strings: Some(PoolInfoStrings {
-            pool_group_name: "default".into(),
-            pool_name: "alice".into(),
-        }),
-        priority: None,
-        no_preempt: None,
-        url: Some(url.into()),
-        deadline: None,
-    };
+    let address = Address { host: host.into(), port: 1 };
+    let pool = PoolInfoStrings::new("default".into(), "alice".into());
+    let (name, user, url) = ("job".into(), "alice".into(), url.to_owned());
+    let info = SessionInfo::new(address, name, user, None, pool, None, None, url, None);
     let call = ClusterManagerCall::SessionStart { handle: Some(handle.clone()), info: Some(info) };
     peer.call(&call).await.unwrap();
     handle
