@@ -111,6 +111,20 @@ struct ShuffleState {
     is_over: bool,
 }
 
+impl ShuffleState {
+    fn new(plan: Plan, is_over: bool) -> ShuffleState {
+        ShuffleState {
+            plan,
+            memory: Vec::new(),
+            memory_bytes: 0,
+            disk: Vec::new(),
+            merges: 0,
+            failed: None,
+            is_over,
+        }
+    }
+}
+
 /// How many outputs may be fetched at a time: as many as are configured, or fewer where the process has less.
 fn allowed_copies(limits: Limits, connections: usize) -> usize {
     const COPIES: &str = "copies at a time";
@@ -130,15 +144,7 @@ pub(crate) fn shuffle(
     counters: &TaskCounters,
     status: &Status,
 ) -> Result<Vec<Segment>, TaskError> {
-    let state = ShuffleState {
-        plan: Plan::new(maps, settings.retries),
-        memory: Vec::new(),
-        memory_bytes: 0,
-        disk: Vec::new(),
-        merges: 0,
-        failed: None,
-        is_over: maps == 0,
-    };
+    let state = ShuffleState::new(Plan::new(maps, settings.retries), maps == 0);
     let shared = ShuffleContext {
         state: Mutex::new(state),
         changed: Condvar::new(),
@@ -724,15 +730,7 @@ mod tests {
         let (counters, status) = (TaskCounters::default(), Status::new(false));
         let mut plan = Plan::new(events.len(), settings.retries);
         events.iter().for_each(|event| plan.event(event));
-        let state = ShuffleState {
-            plan,
-            memory: Vec::new(),
-            memory_bytes: 0,
-            disk: Vec::new(),
-            merges: 0,
-            failed: None,
-            is_over: false,
-        };
+        let state = ShuffleState::new(plan, false);
         let job = events[0].attempt.job().to_string();
         let (state, changed, begun) = (Mutex::new(state), Condvar::new(), Instant::now());
         let (scratch_of, counters_of, status_of) = (&scratch, &counters, &status);
