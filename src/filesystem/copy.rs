@@ -72,9 +72,7 @@ pub async fn copy_to_local(
     };
     let read: Result<(), FsError> = read.await;
     drop(pieces);
-    let written = writing.await.map_err(|error| {
-        FsError::new(ErrorKind::Io, "write", path, format!("the work was stopped: {error}"))
-    });
+    let written = writing.await.map_err(|error| FsError::stopped("write", path, error));
     read?;
     written??;
     if bytes != of {

@@ -100,6 +100,15 @@ impl FsError {
         FsError::new(ErrorKind::IsADirectory, call, path, "Is a directory")
     }
 
+    /// The work of the call has panicked, or was stopped.
+    pub(crate) fn stopped(
+        call: &'static str,
+        path: impl fmt::Display,
+        error: impl fmt::Display,
+    ) -> FsError {
+        FsError::new(ErrorKind::Io, call, path, format!("the work was stopped: {error}"))
+    }
+
     /// An error of the system.
     pub fn io(call: &'static str, path: impl fmt::Display, error: &io::Error) -> FsError {
         let kind = match error.kind() {

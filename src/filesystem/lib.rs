@@ -510,7 +510,6 @@ impl Count {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FsError> + Send + 'static,
 ) -> Result<T, FsError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|stopped| {
-        Err(FsError::new(ErrorKind::Io, "disk", "", format!("the work was stopped: {stopped}")))
-    })
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(FsError::stopped("disk", "", error)))
 }

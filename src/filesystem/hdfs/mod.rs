@@ -81,12 +81,8 @@ impl Hdfs {
         counters: Arc<Counters>,
     ) -> Result<Hdfs, FsError> {
         let refuse = |what: String| {
-            Err(FsError::new(
-                ErrorKind::Unsupported,
-                "connect",
-                root,
-                format!("{what} is not supported"),
-            ))
+            let message = format!("{what} is not supported");
+            Err(FsError::new(ErrorKind::Unsupported, "connect", root, message))
         };
         let simple = |class: &str| class.rsplit('.').next().unwrap_or_default().to_owned();
         let (class, inner) = (simple(&settings.hdfs_class), simple(&settings.hdfs_inner_class));

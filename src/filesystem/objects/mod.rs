@@ -348,12 +348,8 @@ impl ObjectStore {
             object.size == 0 && prefix.strip_suffix('/') == Some(object.location.as_ref())
         };
         if !found.objects.iter().all(is_itself) || found.next.is_some() || prefix.is_empty() {
-            return Err(FsError::new(
-                ErrorKind::NotEmpty,
-                "delete",
-                path,
-                "Directory is not empty",
-            ));
+            let message = "Directory is not empty";
+            return Err(FsError::new(ErrorKind::NotEmpty, "delete", path, message));
         }
         self.bucket.delete_slashed(path).await?;
         Ok(!found.objects.is_empty())

@@ -175,15 +175,8 @@ impl Writer {
 
     async fn wait_for_part(&mut self) -> Result<(), FsError> {
         let Some(part) = self.sending.join_next().await else { return Ok(()) };
-        let stopped = |error: tokio::task::JoinError| {
-            FsError::new(
-                ErrorKind::Io,
-                "write",
-                &self.path,
-                format!("the work was stopped: {error}"),
-            )
-        };
-        let (number, tag) = part.map_err(stopped)??;
+        let part = part.map_err(|error| FsError::stopped("write", &self.path, error));
+        let (number, tag) = part??;
         if let Some(slot) = self.tags.get_mut(number) {
             *slot = Some(tag);
         }
