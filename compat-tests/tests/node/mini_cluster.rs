@@ -2,12 +2,12 @@
 //! jobs can be, and what happens to them when parts of the cluster end.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use compat_tests::daemons::{first_line, tell_end};
+use compat_tests::daemons::{first_line, start_daemon, tell_end};
 use compat_tests::serving::{fetch, keep_address, status};
 use compat_tests::task_tracker::node::{interruptible, signal};
 pub(super) use compat_tests::until;
@@ -40,10 +40,8 @@ impl MiniCluster {
     /// The same with these options.
     pub(super) fn start_with(mut command: Command, root: TempDir, options: &[&str]) -> MiniCluster {
         command.args(["mini-cluster", "--nodes", "2", "--free-ports", "--dir", "cluster"]);
-        command.args(options);
-        command.current_dir(root.path()).stdin(Stdio::null()).stdout(Stdio::piped());
-        let news = File::options().create(true).append(true).open(root.path().join("news"));
-        let mut child = command.stderr(news.unwrap()).spawn().unwrap();
+        command.args(options).current_dir(root.path());
+        let mut child = start_daemon(command, [], &root.path().join("news"));
         let ready = first_line(&mut child);
         let cluster = MiniCluster { child, root, ready };
         assert!(cluster.ready.contains(" ready: pages http"), "{}", cluster.news());

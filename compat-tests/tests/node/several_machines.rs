@@ -1,13 +1,14 @@
 //! `corona head`, `corona join` and `corona login`: a cluster of several machines in three commands, on
 //! loopback addresses and in network namespaces.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use compat_tests::daemons::start_daemon;
 use compat_tests::serving::{fetch, status};
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::PATIENCE;
@@ -48,10 +49,8 @@ pub(super) struct Service {
 }
 
 impl Service {
-    fn start(mut command: Command, lines: usize, log: &Path) -> Service {
-        let log = File::options().create(true).append(true).open(log).unwrap();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut child = command.spawn().unwrap();
+    fn start(command: Command, lines: usize, log: &Path) -> Service {
+        let mut child = start_daemon(command, [], log);
         let out = BufReader::new(child.stdout.take().unwrap());
         let lines = out.lines().take(lines).map_while(Result::ok).collect();
         Service { child, lines }
