@@ -7,34 +7,42 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::Report;
+use crate::report::json::as_us;
 
 /// A wake-up later than this is a stall; a reply later than this is late.
 pub const TOLERATED: Duration = Duration::from_millis(50);
 
 /// Times in which the replayer or the cluster manager did not run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stalls {
     /// How often the replayer itself woke more than [`TOLERATED`] late.
     pub pauses: usize,
     /// The longest of these pauses.
+    #[serde(rename = "longest_us", serialize_with = "as_us")]
     pub longest: Duration,
     /// The sum of these pauses.
+    #[serde(rename = "total_us", serialize_with = "as_us")]
     pub total: Duration,
     /// Replies that arrived more than [`TOLERATED`] later than in the recording.
     pub late_answers: usize,
     /// The delay of the latest of these replies.
+    #[serde(rename = "latest_answer_us", serialize_with = "as_us")]
     pub latest_answer: Duration,
     /// The cluster manager's own count, if it has one: `corona_held_up_seconds_total`.
+    #[serde(rename = "manager_us", serialize_with = "as_us")]
     pub manager: Duration,
 }
 
 /// A play that was repeated, so that its verdict does not count.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EarlierPlay {
     /// Its unexplained differences.
     pub different: usize,
     /// What was stalled meanwhile.
+    #[serde(rename = "held_up")]
     pub stalls: Stalls,
 }
 

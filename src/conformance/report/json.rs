@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::times::{Interval, Pairs, Times};
 use super::{FieldPair, Finding, Subject};
@@ -33,6 +33,25 @@ struct Field<'a> {
     recorded: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<&'a str>,
+}
+
+/// Counts by verdict.
+#[derive(Serialize)]
+pub(crate) struct Counted {
+    pub(crate) compared: u64,
+    pub(crate) equal: u64,
+    pub(crate) explained: u64,
+    pub(crate) different: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) not_compared: Option<u64>,
+}
+
+/// The counts of a method.
+#[derive(Serialize)]
+pub(crate) struct Method<'a> {
+    pub(crate) method: &'a str,
+    #[serde(flatten)]
+    pub(crate) counts: Counted,
 }
 
 /// Compared times.
@@ -72,6 +91,11 @@ pub(crate) fn times(times: &Times) -> TimesJson {
 /// Microseconds.
 pub(crate) fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Writes microseconds.
+pub(crate) fn as_us<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(us(*time))
 }
 
 /// One difference.

@@ -148,14 +148,12 @@ fn span(time: Duration) -> Span {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
     use crate::report::Rule;
 
     #[test]
     fn the_page_escapes_what_peers_said_and_reloads_only_if_asked() {
-        let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
+        let mut stats = Stats::new("cm:9090");
         stats.call("<b>").different = 1;
         stats.rows.insert(Rule::FREE_NODE, 3);
         stats.run_differs(Duration::ZERO, "<script>", "one", "other");

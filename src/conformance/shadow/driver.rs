@@ -17,6 +17,7 @@ use super::stepper::Stepper;
 use super::{ReadConfiguration, ShadowOptions};
 use crate::recording::Unrecorded;
 use crate::relay::FeedEntries;
+use crate::report::json::us;
 use corona_cluster_manager::Lookups;
 use corona_config::{FileStamp, Loaded, SchedulingFiles};
 use corona_model::settings::Settings;
@@ -66,7 +67,7 @@ impl SharedStepper {
     }
 
     fn note_lag(&self, lag: Duration) {
-        let lag = micros(lag);
+        let lag = us(lag);
         self.lag_us.store(lag, Ordering::Relaxed);
         self.worst_lag_us.fetch_max(lag, Ordering::Relaxed);
     }
@@ -75,10 +76,6 @@ impl SharedStepper {
     fn stepper(&self) -> MutexGuard<'_, Stepper> {
         self.stepper.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A shadow at work.
@@ -149,7 +146,7 @@ impl ShadowDriver {
         }
         self.step(self.shared.started.elapsed(), Event::Learnt(Learnt::End)).await;
         self.satisfy().await;
-        self.shared.ran_for_us.store(micros(self.now), Ordering::Relaxed);
+        self.shared.ran_for_us.store(us(self.now), Ordering::Relaxed);
         if let Some(log) = &mut self.log {
             log.finish(self.now, self.left_out);
         }
@@ -171,7 +168,7 @@ impl ShadowDriver {
 
     /// Something happens. A panic on the way is a difference.
     async fn step(&mut self, at: Duration, event: Event) {
-        self.now = self.now.max(Duration::from_micros(micros(at)));
+        self.now = self.now.max(Duration::from_micros(us(at)));
         if let Some(log) = &mut self.log {
             log.write(self.now, &event);
         }

@@ -400,7 +400,7 @@ pub(super) mod tests {
         let loaded = corona_config::load(None, &counted).unwrap();
         let configuration = Configuration::read(&loaded).unwrap();
         let oracle = Oracle::start(&configuration, Millis(0), Duration::ZERO).unwrap();
-        let stats = Stats::new("original", std::time::UNIX_EPOCH);
+        let stats = Stats::new("original");
         let mut both = Comparison::new(oracle, stats, Duration::from_secs(10));
         both.oracle.take_identity(both.now, "s".into(), i64::try_from(requests.len()).unwrap());
         for node in nodes {

@@ -1,15 +1,12 @@
 //! The findings of a shadow, for programs. The shape is described in `docs/operate/conformance.md`.
 
-use std::time::UNIX_EPOCH;
-
 use serde::Serialize;
 
-use super::stats::{AnswerCounts, Stats};
-use crate::report::json::{FindingJson, TimesJson, one, times, us};
+use super::stats::{AnswerCounts, Near, Resync, Stats};
+use crate::report::json::{Counted, FindingJson, Method, TimesJson, one, times, us};
 
 /// The statistics as a value that [`serde`] turns into JSON. Members are only ever added.
 pub fn json(stats: &Stats) -> impl Serialize + '_ {
-    let began = stats.began.duration_since(UNIX_EPOCH).unwrap_or_default();
     let rows = stats.rows.iter();
     let reasons = stats.reasons.iter();
     let calls = stats.calls.iter().map(|(method, tally)| (method.as_str(), tally));
@@ -17,7 +14,7 @@ pub fn json(stats: &Stats) -> impl Serialize + '_ {
     Verdict {
         agrees: stats.agrees(),
         primary: &stats.primary,
-        began_ms: u64::try_from(began.as_millis()).unwrap_or(u64::MAX),
+        began_ms: stats.began_ms,
         ran_for_us: us(stats.ran_for),
         answers: counted(stats.all_calls()),
         answers_by_method: calls.map(method).collect(),
@@ -29,18 +26,14 @@ pub fn json(stats: &Stats) -> impl Serialize + '_ {
             .collect(),
         explained: rows.map(|(rule, times)| Row { row: rule.row, times: *times }).collect(),
         not_compared: reasons.map(|(reason, times)| Reason { reason, times: *times }).collect(),
-        near: Near { of: stats.near.of, primary: stats.near.primary, here: stats.near.ours },
+        near: stats.near,
         sessions: stats.sessions,
         unfollowed_sessions: stats.unfollowed,
         waiting: stats.waiting,
         lag_us: us(stats.lag),
         worst_lag_us: us(stats.worst_lag),
         beginnings: stats.beginnings,
-        last_beginnings: stats
-            .last_beginnings
-            .iter()
-            .map(|one| ResyncJson { at_us: us(one.at), why: &one.why })
-            .collect(),
+        last_beginnings: &stats.last_beginnings,
         times: times(&stats.times),
         findings: findings.map(one).collect(),
         findings_left_out: stats.left_out(),
@@ -67,25 +60,9 @@ struct Verdict<'a> {
     lag_us: u64,
     worst_lag_us: u64,
     beginnings: u64,
-    last_beginnings: Vec<ResyncJson<'a>>,
+    last_beginnings: &'a [Resync],
     findings: Vec<FindingJson<'a>>,
     findings_left_out: u64,
-}
-
-#[derive(Serialize)]
-struct Counted {
-    compared: u64,
-    equal: u64,
-    explained: u64,
-    different: u64,
-    not_compared: u64,
-}
-
-#[derive(Serialize)]
-struct Method<'a> {
-    method: &'a str,
-    #[serde(flatten)]
-    counts: Counted,
 }
 
 #[derive(Serialize)]
@@ -100,21 +77,9 @@ struct Reason<'a> {
     times: u64,
 }
 
-#[derive(Serialize)]
-struct Near {
-    of: u64,
-    primary: u64,
-    here: u64,
-}
-
-#[derive(Serialize)]
-struct ResyncJson<'a> {
-    at_us: u64,
-    why: &'a str,
-}
-
 fn counted(tally: AnswerCounts) -> Counted {
     let AnswerCounts { equal, explained, different, not_compared } = tally;
+    let not_compared = Some(not_compared);
     Counted { compared: tally.compared(), equal, explained, different, not_compared }
 }
 
@@ -124,13 +89,13 @@ fn method<'a>((method, tally): (&'a str, &AnswerCounts)) -> Method<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use super::*;
 
     #[test]
     fn every_member_is_documented() {
-        let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
+        let mut stats = Stats::new("cm:9090");
         stats.restarted(Duration::ZERO, "a reason".to_owned());
         let value = serde_json::to_value(json(&stats)).unwrap();
         let page = include_str!("../../../docs/operate/conformance.md");

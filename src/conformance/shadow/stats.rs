@@ -1,9 +1,12 @@
 //! The statistics of a shadow: counts, and the first differences. They are bounded, however long it runs.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::report::coverage::{Coverage, Kind};
+use crate::report::json::as_us;
 use crate::report::times::Times;
 use crate::report::{Finding, Rule, Subject};
 
@@ -38,21 +41,22 @@ impl AnswerCounts {
 }
 
 /// A restart of the shadow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Resync {
     /// When, since the start of the run.
+    #[serde(rename = "at_us", serialize_with = "as_us")]
     pub at: Duration,
     /// The reason, as a sentence.
     pub why: String,
 }
 
 /// The results of a shadow run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
     /// The cluster manager in service.
     pub primary: String,
-    /// When the run began.
-    pub began: SystemTime,
+    /// When the run began, in milliseconds since the Unix epoch.
+    pub began_ms: u64,
     /// How long the run has lasted.
     pub ran_for: Duration,
     /// Answers by method.
@@ -94,13 +98,14 @@ pub struct Stats {
 }
 
 /// How many grants are on a preferred host, or of requests that prefer none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Near {
     /// Grants.
     pub of: u64,
     /// By the primary's choice.
     pub primary: u64,
     /// By this program's choice.
+    #[serde(rename = "here")]
     pub ours: u64,
 }
 
@@ -113,30 +118,8 @@ const MAX_BEGINNINGS: usize = 10;
 const MAX_NEW: usize = 1_000;
 
 impl Stats {
-    pub(crate) fn new(primary: &str, began: SystemTime) -> Stats {
-        Stats {
-            primary: primary.to_owned(),
-            began,
-            ran_for: Duration::ZERO,
-            calls: BTreeMap::new(),
-            notices: BTreeMap::new(),
-            reasons: BTreeMap::new(),
-            rows: BTreeMap::new(),
-            times: Times::default(),
-            of_times: Vec::new(),
-            judged_times: 0,
-            near: Near::default(),
-            sessions: 0,
-            unfollowed: 0,
-            waiting: 0,
-            lag: Duration::ZERO,
-            worst_lag: Duration::ZERO,
-            beginnings: 0,
-            last_beginnings: Vec::new(),
-            different: Vec::new(),
-            explained: Vec::new(),
-            new: Vec::new(),
-        }
+    pub(crate) fn new(primary: &str) -> Stats {
+        Stats { primary: primary.to_owned(), ..Stats::default() }
     }
 
     /// Whether something was compared, and there is no difference that no row explains.
@@ -248,7 +231,7 @@ mod tests {
 
     #[test]
     fn kept_findings_have_a_bound_and_counts_have_none() {
-        let mut stats = Stats::new("primary", SystemTime::UNIX_EPOCH);
+        let mut stats = Stats::new("primary");
         for number in 0..2_000 {
             stats.call(&format!("method{number}")).different += 1;
             stats.run_differs(Duration::ZERO, "place", "one", "other");

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::answers::is_safe_mode;
 use super::comparison::{Comparison, UNFOLLOWED};
@@ -109,8 +109,8 @@ impl Stepper {
         epoch: Millis,
     ) -> Result<Stepper, ShadowError> {
         let oracle = Oracle::start(&configuration, epoch, Duration::ZERO)?;
-        let began = UNIX_EPOCH + Duration::from_millis(epoch.0.max(0).unsigned_abs());
-        let mut stats = Stats::new(&options.primary, began);
+        let mut stats = Stats::new(&options.primary);
+        stats.began_ms = epoch.0.max(0).unsigned_abs();
         let expiry_ms = u64::try_from(oracle.engine().settings().node_expiry_ms).unwrap_or(0);
         let early_expiry = Duration::from_millis(expiry_ms / 2);
         stats.times = Times::new(Tolerance { time: options.time_tolerance, early_expiry });
@@ -692,16 +692,6 @@ fn handle_of(call: &Call) -> Option<&str> {
         | Call::ReleaseResource { handle, .. }
         | Call::NodeFeedback { handle, .. }
         | Call::GetSessionInfo { handle } => handle.as_deref(),
-        Call::GetActualPoolInfo { .. }
-        | Call::GetActualPoolInfoV2 { .. }
-        | Call::GetNextSessionId
-        | Call::NodeHeartbeat { .. }
-        | Call::RefreshNodes
-        | Call::RestartNodes { .. }
-        | Call::GetSessions
-        | Call::KillSession { .. }
-        | Call::KillSessions { .. }
-        | Call::SetSafeMode { .. }
-        | Call::PersistState => None,
+        _ => None,
     }
 }

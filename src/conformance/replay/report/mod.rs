@@ -9,9 +9,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::{EarlierPlay, Stalls};
 use crate::report::coverage::{Coverage, Kind};
 use crate::report::document::{CountTable, Document, Fact, TableRow};
+use crate::report::json::as_us;
 use crate::report::times::Times;
 use crate::report::{self, Finding, Rule, Subject};
 
@@ -68,9 +71,10 @@ pub struct Report {
 }
 
 /// The early end of a replay.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ended {
     /// How much of the recording was played.
+    #[serde(rename = "at_us", serialize_with = "as_us")]
     pub at: Duration,
     /// The reason.
     pub why: String,
@@ -98,11 +102,12 @@ impl Counts {
 }
 
 /// Notifications: their entries, and findings about them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Notices {
     /// Entries of grants and revocations, and dead nodes, in the recording.
     pub recorded: usize,
     /// The same from the cluster manager under test.
+    #[serde(rename = "told")]
     pub live: usize,
     /// Findings that a row of the compatibility table allows.
     pub explained: usize,
