@@ -2,7 +2,7 @@
 //! cluster manager that runs already.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use crate::Traffic;
 use crate::conversation::Conversation;
 use crate::launch::{Launch, LaunchError, LaunchedManager};
 use crate::recording::{Header, Origin};
+use crate::relay::guard::own_address;
 use crate::replay::{NoRestart, Progress, ReplayOptions, Report, Stage};
 use crate::setup::RecordedSetup;
 use corona_wire::calls::ClusterManager;
@@ -139,17 +140,6 @@ pub async fn against_address(
     cannot.append(&mut report.not_compared);
     report.not_compared = cannot;
     Ok(report)
-}
-
-/// The address of this machine from which packets to another one go. None is sent.
-fn own_address(towards: SocketAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = match towards {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(towards)?;
-    Ok(socket.local_addr()?.ip())
 }
 
 /// How many sessions run there.

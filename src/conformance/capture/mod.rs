@@ -86,6 +86,14 @@ impl Side {
             Self::Server => Self::Client,
         }
     }
+
+    /// The client's or the server's of both.
+    pub(crate) fn of<T>(self, [client, server]: [T; 2]) -> T {
+        match self {
+            Self::Client => client,
+            Self::Server => server,
+        }
+    }
 }
 
 /// An event at one end of a connection.

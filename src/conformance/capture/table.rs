@@ -118,14 +118,14 @@ impl ConnectionTable {
         if segment.acknowledged.is_some() {
             // The answer to a SYN: only where the SYN itself was not captured.
             let side = known.side_of(segment.from);
-            return known.closed && known.syn(side) != Some(segment.sequence);
+            return known.closed && side.of(known.syn) != Some(segment.sequence);
         }
-        match known.syn(Side::Client) {
+        match known.syn[0] {
             Some(sequence) => sequence != segment.sequence || known.client != segment.from,
             None => {
                 known.client != segment.from
                     || known.closed
-                    || !known.direction(Side::Client).could_begin_with(segment.sequence)
+                    || !known.directions[0].could_begin_with(segment.sequence)
             }
         }
     }
@@ -189,22 +189,6 @@ impl Tracked {
         if address == self.client { Side::Client } else { Side::Server }
     }
 
-    fn syn(&self, side: Side) -> Option<u32> {
-        let [client, server] = self.syn;
-        match side {
-            Side::Client => client,
-            Side::Server => server,
-        }
-    }
-
-    fn direction(&self, side: Side) -> &Direction {
-        let [client, server] = &self.directions;
-        match side {
-            Side::Client => client,
-            Side::Server => server,
-        }
-    }
-
     fn segment(
         &mut self,
         at: Duration,
@@ -230,11 +214,7 @@ impl Tracked {
         let mut first_byte = segment.sequence;
         if segment.syn {
             own.begin(segment.sequence);
-            let [client_syn, server_syn] = &mut self.syn;
-            match side {
-                Side::Client => client_syn.get_or_insert(segment.sequence),
-                Side::Server => server_syn.get_or_insert(segment.sequence),
-            };
+            side.of(self.syn.each_mut()).get_or_insert(segment.sequence);
             first_byte = first_byte.wrapping_add(1);
         }
         if segment.reset {

@@ -126,47 +126,38 @@ fn of_conversation(conversation: &Conversation) -> Vec<Item<'_>> {
     // order.
     let mut open: HashMap<(i32, &str), VecDeque<usize>> = HashMap::new();
     for part in &conversation.parts {
-        let (raw, messages) = match &part.what {
-            Said::Messages { raw, messages } => (raw, messages),
-            Said::Bytes(bytes) => {
-                items.push(item(part.at, part.from, Act::Bytes(bytes)));
+        let act = match &part.what {
+            Said::Messages { raw, messages } => {
+                // Messages that share a frame share its bytes.
+                let bytes = raw.len() / messages.len().max(1);
+                for message in messages {
+                    let key = (message.seqid, message.name.as_str());
+                    if part.from == Side::Client {
+                        open.entry(key).or_default().push_back(items.len());
+                        let call = Act::Call { call: message, answer: None, bytes };
+                        items.push(item(part.at, part.from, call));
+                        continue;
+                    }
+                    let asked = open.get_mut(&key).and_then(VecDeque::pop_front);
+                    let asked = asked.and_then(|place| items.get_mut(place));
+                    let mut act = Act::Answer { answer: message, call: None, took: None, bytes };
+                    if let (Some(asked), Act::Answer { call, took, .. }) = (asked, &mut act)
+                        && let Act::Call { call: question, answer, .. } = &mut asked.act
+                    {
+                        *answer = Some(message);
+                        *call = Some(question);
+                        *took = Some(part.at.saturating_sub(asked.at));
+                    }
+                    items.push(item(part.at, part.from, act));
+                }
                 continue;
             }
-            Said::Missing(bytes) => {
-                items.push(item(part.at, part.from, Act::Missing(*bytes)));
-                continue;
-            }
-            Said::End => {
-                items.push(item(part.at, part.from, Act::End));
-                continue;
-            }
-            Said::Reset => {
-                items.push(item(part.at, part.from, Act::Reset));
-                continue;
-            }
+            Said::Bytes(bytes) => Act::Bytes(bytes),
+            Said::Missing(bytes) => Act::Missing(*bytes),
+            Said::End => Act::End,
+            Said::Reset => Act::Reset,
         };
-        // Messages that share a frame share its bytes.
-        let bytes = raw.len() / messages.len().max(1);
-        for message in messages {
-            let key = (message.seqid, message.name.as_str());
-            if part.from == Side::Client {
-                open.entry(key).or_default().push_back(items.len());
-                let call = Act::Call { call: message, answer: None, bytes };
-                items.push(item(part.at, part.from, call));
-                continue;
-            }
-            let asked = open.get_mut(&key).and_then(VecDeque::pop_front);
-            let asked = asked.and_then(|place| items.get_mut(place));
-            let mut act = Act::Answer { answer: message, call: None, took: None, bytes };
-            if let (Some(asked), Act::Answer { call, took, .. }) = (asked, &mut act)
-                && let Act::Call { call: question, answer, .. } = &mut asked.act
-            {
-                *answer = Some(message);
-                *call = Some(question);
-                *took = Some(part.at.saturating_sub(asked.at));
-            }
-            items.push(item(part.at, part.from, act));
-        }
+        items.push(item(part.at, part.from, act));
     }
     items
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{Act, Item, is_error};
 use crate::capture::Side;
 use crate::conversation::Offered;
+use crate::report::json::us;
 use corona_wire::value::{Message, MessageKind, Value};
 
 /// How much of a message is shown.
@@ -203,7 +204,7 @@ impl Offered {
 /// An item as an object. Everything is in it, whatever its length. `started_at_us` is the start of
 /// the file, in microseconds since the Unix epoch.
 pub fn json(item: &Item<'_>, started_at_us: u64) -> Json {
-    let at_us = u64::try_from(item.at.as_micros()).unwrap_or(u64::MAX);
+    let at_us = us(item.at);
     let mut object = Map::new();
     let mut put = |name: &str, value: Json| object.insert(name.to_owned(), value);
     put("at_us", json!(at_us));
@@ -213,46 +214,36 @@ pub fn json(item: &Item<'_>, started_at_us: u64) -> Json {
     put("server", json!(item.server.to_string()));
     put("service", json!(item.service.name()));
     put("from", json!(if item.from == Side::Client { "client" } else { "server" }));
-    let message = match &item.act {
+    let (what, message) = match &item.act {
         Act::Opened { accepted, whole } => {
-            put("what", json!("opened"));
             put("accepted", json!(accepted));
             put("whole", json!(whole));
-            None
+            ("opened", None)
         }
         Act::Call { call, bytes, .. } => {
-            put("what", json!("call"));
             put("bytes", json!(bytes));
-            Some(call)
+            ("call", Some(call))
         }
         Act::Answer { answer, took, bytes, .. } => {
-            put("what", json!("answer"));
             put("bytes", json!(bytes));
             put("error", json!(is_error(answer)));
             if let Some(took) = took {
                 put("took_us", json!(took.as_micros() as u64));
             }
-            Some(answer)
+            ("answer", Some(answer))
         }
         Act::Bytes(bytes) => {
-            put("what", json!("bytes"));
             put("hex", json!(hex(bytes, Shape::Full)));
-            None
+            ("bytes", None)
         }
         Act::Missing(bytes) => {
-            put("what", json!("missing"));
             put("bytes", json!(bytes));
-            None
+            ("missing", None)
         }
-        Act::End => {
-            put("what", json!("end"));
-            None
-        }
-        Act::Reset => {
-            put("what", json!("reset"));
-            None
-        }
+        Act::End => ("end", None),
+        Act::Reset => ("reset", None),
     };
+    put("what", json!(what));
     if let Some(message) = message {
         put("kind", json!(message.kind.name()));
         put("method", json!(message.name));

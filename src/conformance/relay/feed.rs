@@ -274,7 +274,7 @@ impl Tap {
         let record = Record::Data(from, copy);
         if queue.bytes.saturating_add(cost(&record)) > shared.max_bytes {
             drop(queue);
-            *place(&mut owed, from) += bytes;
+            *from.of(owed.each_mut()) += bytes;
             lose();
             if !shared.full_told.swap(true, Ordering::Relaxed) {
                 tracing::error!("{}", shared.full);
@@ -300,7 +300,7 @@ impl Tap {
     /// which its call was.
     fn settle(&self, queue: &mut Queue, owed: &mut [u64; 2]) {
         for side in [Side::Client, Side::Server] {
-            let bytes = std::mem::take(place(owed, side));
+            let bytes = std::mem::take(side.of(owed.each_mut()));
             if bytes > 0 {
                 self.push(queue, Record::Gap(side, bytes, GapReason::BufferFull));
             }
@@ -324,14 +324,6 @@ impl Drop for Tap {
         let mut queue = self.shared.queue();
         self.settle(&mut queue, &mut owed);
         self.push(&mut queue, Record::Closed);
-    }
-}
-
-fn place(owed: &mut [u64; 2], side: Side) -> &mut u64 {
-    let [client, server] = owed;
-    match side {
-        Side::Client => client,
-        Side::Server => server,
     }
 }
 

@@ -5,6 +5,7 @@
 //! reach any port that the relay can reach. So a listener leads only to the session's own host, and
 //! only the cluster manager may connect to it. It knows no messages.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -64,19 +65,22 @@ fn contain(networks: Option<&Networks>, address: IpAddr) -> bool {
     networks.is_some_and(|networks| networks.contain(address))
 }
 
-/// Whether an address is one of this machine: packets to it leave from it. None is sent.
+/// Whether an address is one of this machine: packets to it leave from it.
 pub(super) fn is_own_address(address: IpAddr) -> bool {
-    if address.is_loopback() {
-        return true;
-    }
-    let any = match address {
-        IpAddr::V4(_) => IpAddr::from([0; 4]),
-        IpAddr::V6(_) => IpAddr::from([0; 16]),
-    };
-    let Ok(socket) = UdpSocket::bind((any, 0)) else { return false };
     // The port means nothing; 9 discards.
-    let connected = socket.connect((address, 9)).and_then(|()| socket.local_addr());
-    connected.is_ok_and(|local| local.ip() == address)
+    let own = || own_address(SocketAddr::new(address, 9));
+    address.is_loopback() || own().is_ok_and(|own| own == address)
+}
+
+/// The address of this machine from which packets to another one go. None is sent.
+pub(crate) fn own_address(towards: SocketAddr) -> io::Result<IpAddr> {
+    let any = match towards {
+        SocketAddr::V4(_) => IpAddr::from([0; 4]),
+        SocketAddr::V6(_) => IpAddr::from([0; 16]),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(towards)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 
 mod callbacks;
 mod feed;
-mod guard;
+pub(crate) mod guard;
 mod pump;
 mod recorder;
 #[cfg(test)]

@@ -139,18 +139,15 @@ struct Ends {
 
 impl Ends {
     fn stream(&self, side: Side) -> &TcpStream {
-        match side {
-            Side::Client => &self.client,
-            Side::Server => &self.server,
-        }
+        side.of([&self.client, &self.server])
     }
 
     fn broken(&self, side: Side) -> &AtomicBool {
-        of(side, &self.broken)
+        side.of(self.broken.each_ref())
     }
 
     fn sent(&self, side: Side) -> &AtomicBool {
-        of(side, &self.sent)
+        side.of(self.sent.each_ref())
     }
 
     fn broken_by(&self, side: Side, taps: &Taps) {
@@ -197,14 +194,6 @@ impl Ends {
                 return Ended::InOrder;
             }
         }
-    }
-}
-
-fn of(side: Side, both: &[AtomicBool; 2]) -> &AtomicBool {
-    let [client, server] = both;
-    match side {
-        Side::Client => client,
-        Side::Server => server,
     }
 }
 
