@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corona::engine::settings::{Hosts, Settings};
-use corona::engine::types::{
-    Address, ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
-    SessionInfo, SessionPriority, SessionStatus,
+use corona::engine::types::{ComputeSpecs, Millis, ResourceRequest, ResourceType, SessionStatus};
+use corona::engine::{
+    Effect, Engine, Input, Notification, Outcome, RequestSummary, Start, testing,
 };
-use corona::engine::{Effect, Engine, Input, Notification, Outcome, RequestSummary, Start};
+use corona::process::procfs::Usage;
 
 const SIZES: [(usize, usize); 4] = [(100, 1), (1_000, 10), (4_000, 10), (50_000, 100)];
 const NODES_OF_A_RACK: usize = 40;
@@ -102,7 +102,7 @@ fn measure(nodes: usize, sessions: usize, scattered: bool) {
         format!("{nodes}x{sessions}"),
         granted / seconds,
         seconds * 1e9 / granted,
-        peak_memory_mb(),
+        Usage::own().peak_resident_bytes.unwrap_or(0) >> 20,
     );
 }
 
@@ -192,16 +192,10 @@ impl Bench {
     fn join(&mut self, nodes: usize) {
         for node in 0..nodes {
             let host = self.hosts[node].clone();
-            let specs = ComputeSpecs { num_cpus: CPUS, ..ComputeSpecs::default() };
             let at = self.racks.partition_point(|(named, _)| *named < host);
             let rack = Some(self.racks[at].1.clone());
-            let report = NodeReport {
-                name: format!("tracker_{host}:50060").into(),
-                address: Address { host, port: 50_060 },
-                total: specs,
-                free: Some(specs),
-                apps: PerType([Some("map:1".into()), Some("reduce:2".into()), None]),
-            };
+            let mut report = testing::report(&format!("tracker_{host}:50060"), &host, CPUS);
+            report.apps[ResourceType::JobTracker] = None;
             self.apply(Input::HeartbeatNode { report, rack });
         }
     }
@@ -214,19 +208,8 @@ impl Bench {
 
     fn start(&mut self, session: usize) -> Arc<str> {
         let handle: Arc<str> = format!("2026.{session}").into();
-        let info = SessionInfo {
-            address: Address { host: "driver".into(), port: 7_000 + session as i32 },
-            name: format!("s_{session}").into(),
-            user_id: "hadoop".into(),
-            group_ids: None,
-            pool: Some(PoolName::new("default", "hadoop")),
-            priority: Some(SessionPriority::Normal),
-            no_preempt: None,
-            url: None,
-            deadline: None,
-        };
         self.handles.push(handle.clone());
-        self.apply(Input::StartSession { handle: handle.clone(), info });
+        self.apply(testing::session(&handle, "default.hadoop"));
         handle
     }
 
@@ -367,12 +350,4 @@ impl Stopwatch {
 fn on_processor_ns() -> Option<u64> {
     let schedstat = std::fs::read_to_string("/proc/self/schedstat").ok()?;
     schedstat.split_whitespace().next()?.parse().ok()
-}
-
-/// The most memory that this process ever had, by the kernel's account.
-fn peak_memory_mb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) / 1024
 }

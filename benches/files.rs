@@ -30,6 +30,7 @@ use corona::filesystem::{
 use corona::hadoop::io::formats::Writable;
 use corona::hadoop::io::{DecodeError, Reader as Decoder, Writer};
 use corona::hadoop::writables::{DatanodeAdminState, DatanodeInfo};
+use corona::process::procfs::Usage;
 use corona::task_tracker::deletion::Deletion;
 use corona::task_tracker::job_files;
 use corona::task_tracker::local_dirs::LocalDirs;
@@ -678,16 +679,10 @@ fn zip(bytes: usize) -> Vec<u8> {
 /// By how many KiB the memory of this process grew at most while something was done.
 async fn memory(work: impl Future<Output = ()>) -> u64 {
     std::fs::write("/proc/self/clear_refs", "5").expect("the peak can be reset");
-    let before = status("VmRSS");
+    let before = Usage::own().resident_bytes.unwrap_or(0);
     work.await;
-    status("VmHWM").saturating_sub(before)
-}
-
-fn status(field: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let number = line.and_then(|line| line.trim_start_matches(':').split_whitespace().next());
-    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+    let most = Usage::own().peak_resident_bytes.unwrap_or(0);
+    most.saturating_sub(before) / 1024
 }
 
 fn load() -> String {

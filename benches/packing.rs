@@ -20,10 +20,9 @@ use std::sync::Arc;
 
 use corona::engine::settings::Settings;
 use corona::engine::types::{
-    Address, ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
-    SessionInfo, SessionStatus,
+    ComputeSpecs, Millis, NodeReport, PerType, ResourceRequest, ResourceType, SessionStatus,
 };
-use corona::engine::{Effect, Engine, Input, Notification, Start};
+use corona::engine::{Effect, Engine, Input, Notification, Start, testing};
 use corona::model::random::Random;
 
 fn main() {
@@ -154,16 +153,12 @@ impl Cluster {
         let mut cluster = Cluster { engine, counts, now, nodes, fresh, granted };
         for node in 0..cluster.nodes.len() {
             let Shape { cpus, memory_mb } = cluster.nodes[node];
-            let name: Arc<str> = format!("n{node}").into();
+            let name = format!("n{node}");
             let total =
                 ComputeSpecs { num_cpus: cpus, memory_mb: Some(memory_mb), ..Default::default() };
-            let report = NodeReport {
-                name: name.clone(),
-                address: Address { host: name, port: 50_060 },
-                total,
-                free: Some(total),
-                apps: PerType([Some("map:1".into()), None, None]),
-            };
+            let apps = PerType([Some("map:1".into()), None, None]);
+            let free = Some(total);
+            let report = NodeReport { total, free, apps, ..testing::report(&name, &name, cpus) };
             cluster.apply(Input::HeartbeatNode { report, rack: None });
         }
         cluster
@@ -171,19 +166,8 @@ impl Cluster {
 
     fn start(&mut self, session: usize) {
         const POOLS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
-        let pool = PoolName::new("default", POOLS[session % POOLS.len()]);
-        let info = SessionInfo {
-            address: Address { host: "driver".into(), port: 7_000 },
-            name: handle(session),
-            user_id: "hadoop".into(),
-            group_ids: None,
-            pool: Some(pool),
-            priority: None,
-            no_preempt: None,
-            url: None,
-            deadline: None,
-        };
-        self.apply(Input::StartSession { handle: handle(session), info });
+        let pool = format!("default.{}", POOLS[session % POOLS.len()]);
+        self.apply(testing::session(&handle(session), &pool));
     }
 
     fn ask(&mut self, session: usize, shape: Shape, ids: std::ops::Range<i32>) {

@@ -1,9 +1,9 @@
 //! The costs of many sessions in one process: time, memory and threads.
 
-use std::fs;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use corona::process::procfs::Usage;
 use corona::session_driver::{DriverHost, Options, ResourceType, SessionStatus, SlotRequest};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -16,8 +16,8 @@ const REQUESTS: usize = 10;
 /// Starts the sessions on one listener, lets each ask for a few slots, looks, and ends them.
 pub(crate) async fn measure(count: usize, options: &Options) -> anyhow::Result<()> {
     let host = DriverHost::open(&options.cluster_manager, &options.listen).await?;
-    let before = Usage::now();
-    report(&format!("before: {before}"))?;
+    let before = Usage::own();
+    report(&format!("before: {}", words(&before)))?;
     let started = Instant::now();
     let mut starting = JoinSet::new();
     let mut sessions = Vec::with_capacity(count);
@@ -40,10 +40,10 @@ pub(crate) async fn measure(count: usize, options: &Options) -> anyhow::Result<(
     while sessions.iter().any(|(driver, _)| driver.traffic().waiting_calls > 0) {
         sleep(Duration::from_millis(10)).await;
     }
-    let after = Usage::now();
-    report(&format!("{count} sessions in {:.2} s: {after}", took.as_secs_f64()))?;
-    if let (Some(before), Some(after)) = (before.resident_kb, after.resident_kb) {
-        let each = after.saturating_sub(before) as f64 / count.max(1) as f64;
+    let after = Usage::own();
+    report(&format!("{count} sessions in {:.2} s: {}", took.as_secs_f64(), words(&after)))?;
+    if let (Some(before), Some(after)) = (before.resident_bytes, after.resident_bytes) {
+        let each = after.saturating_sub(before) as f64 / 1024.0 / count.max(1) as f64;
         report(&format!("each: {each:.1} KB with {REQUESTS} requests, no thread of its own"))?;
     }
     let started = Instant::now();
@@ -67,29 +67,11 @@ fn report(line: &str) -> io::Result<()> {
 }
 
 /// The resource use of the process, as Linux reports it; unknown elsewhere.
-struct Usage {
-    resident_kb: Option<u64>,
-    threads: Option<u64>,
-}
-
-impl Usage {
-    fn now() -> Usage {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let number = |key: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-            line.split_whitespace().next()?.parse().ok()
-        };
-        Usage { resident_kb: number("VmRSS:"), threads: number("Threads:") }
-    }
-}
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.resident_kb, self.threads) {
-            (Some(resident_kb), Some(threads)) => {
-                write!(f, "{:.1} MB resident, {threads} threads", resident_kb as f64 / 1024.0)
-            }
-            _ => f.write_str("memory and threads unknown"),
+fn words(usage: &Usage) -> String {
+    match (usage.resident_bytes, usage.threads) {
+        (Some(bytes), Some(threads)) => {
+            format!("{:.1} MB resident, {threads} threads", bytes as f64 / f64::from(1 << 20))
         }
+        _ => "memory and threads unknown".to_owned(),
     }
 }

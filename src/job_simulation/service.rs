@@ -161,12 +161,8 @@ impl<S: Subject> ServiceSimulation<S> {
             address: Address { host: "driver".into(), port: 1 },
             name: "simulated".into(),
             user_id: "nobody".into(),
-            group_ids: None,
             pool: Some(self.jobs[number].pool.clone()),
-            priority: None,
-            no_preempt: None,
-            url: None,
-            deadline: None,
+            ..SessionInfo::default()
         };
         match self.apply_to_cluster(Input::StartSession { handle, info })? {
             Ok(_) => Ok(true),

@@ -213,7 +213,7 @@ impl SessionStatus {
 }
 
 /// A host and a port, as a peer wrote them. The port is not checked.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Address {
     /// Host name or literal address.
     pub host: Arc<str>,
@@ -288,7 +288,7 @@ impl fmt::Display for PoolName {
 
 /// A session's registration, sent at its start and in updates. Fields that a peer may leave out
 /// stay absent, so that they can be returned unchanged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
     /// Where the session's driver takes notifications.
     pub address: Address,

@@ -71,7 +71,7 @@ pub(super) struct ModelSession {
 }
 
 /// A node that is alive, as far as its peers know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     pub(super) address: Address,
     pub(super) total: ComputeSpecs,
@@ -105,7 +105,7 @@ pub(super) struct Visit {
 }
 
 /// The books.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     pub(super) settings: Settings,
     pub(super) safe_mode: bool,
@@ -162,24 +162,7 @@ use Answer::{Done, Heard, Refused, Started};
 
 impl Model {
     pub(super) fn new(settings: Settings, id_prefix: Name) -> Self {
-        Model {
-            settings,
-            safe_mode: false,
-            hosts: Hosts::default(),
-            nodes: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            pools: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            reserved: BTreeMap::new(),
-            reserved_since: BTreeMap::new(),
-            expired: BTreeMap::new(),
-            served: Vec::new(),
-            settings_from: Millis(i64::MIN),
-            sessions_started: 0,
-            to_restart: BTreeSet::new(),
-            id_prefix,
-            ids_given: 0,
-        }
+        Model { settings, settings_from: Millis(i64::MIN), id_prefix, ..Model::default() }
     }
 
     /// Enters an input and the engine's outcome, or returns the violated rule.
@@ -681,15 +664,7 @@ impl Model {
                     total: report.total,
                     free: report.total,
                     heard: now,
-                    late: false,
-                    apps: PerType::default(),
-                    used: PerType::all(0),
-                    faults: PerType::default(),
-                    visitors: BTreeMap::new(),
-                    shut: false,
-                    draining: false,
-                    access: None,
-                    revoked: false,
+                    ..Node::default()
                 },
             );
         }

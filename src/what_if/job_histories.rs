@@ -83,12 +83,9 @@ impl JobHistories {
             address: Address { host: "driver".into(), port: 1 },
             name: job.name.as_str().into(),
             user_id: job.user.as_str().into(),
-            group_ids: None,
             pool: configured.map(|configured| configured.pool.clone()),
             priority: configured.and_then(|configured| configured.priority),
-            no_preempt: None,
-            url: None,
-            deadline: None,
+            ..SessionInfo::default()
         };
         self.history.session_starts(at_ms, &handle, &info);
         let mut steps = self.steps(job, configured, at_ms, end_ms);

@@ -323,7 +323,7 @@ impl Account {
 }
 
 /// The measurement of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Measure {
     /// Until when utilisation counts.
     until_ms: i64,
@@ -386,24 +386,7 @@ impl OfKind {
 
 impl Measure {
     pub(crate) fn new(until_ms: i64) -> Measure {
-        Measure {
-            until_ms,
-            width_ms: (until_ms / 200).max(1_000),
-            pools: Vec::new(),
-            users: Vec::new(),
-            places: Default::default(),
-            cluster: Account::default(),
-            kinds: PerType::default(),
-            dimensions: Default::default(),
-            sampled_ms: 0.0,
-            sampled: Default::default(),
-            closed_ms: 0,
-            reservations: Reservations::default(),
-            lost_with_nodes: 0,
-            refused: 0,
-            late: 0,
-            compared: Compared::default(),
-        }
+        Measure { until_ms, width_ms: (until_ms / 200).max(1_000), ..Measure::default() }
     }
 
     pub(crate) fn pool(&mut self, name: &str, now_ms: i64) -> usize {

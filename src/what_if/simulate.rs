@@ -111,6 +111,7 @@ struct Simulation<'a> {
 }
 
 /// A session that runs.
+#[derive(Default)]
 struct Live {
     handle: Arc<str>,
     accounts: [usize; 2],
@@ -619,16 +620,10 @@ impl Live {
         Live {
             handle,
             accounts,
-            ended: 0,
             maps_left: maps.count(),
             order,
-            next: 0,
-            calls: 0,
-            waiting: 0,
-            tasks: Vec::new(),
             states: vec![TaskState::default(); session.tasks.len()],
-            running: BTreeMap::new(),
-            shuffling: Vec::new(),
+            ..Live::default()
         }
     }
 }
