@@ -84,15 +84,15 @@ struct Notified {
 
 impl Handler<SessionDriver> for Notified {
     async fn call(&self, peer: Peer, call: Call) -> Answer<Reply> {
-        let handle = match &call {
-            Call::GrantResource { handle, .. }
-            | Call::RevokeResource { handle, .. }
-            | Call::ProcessDeadNode { handle, .. } => handle.as_deref().unwrap_or_default(),
+        let (handle, reply) = match &call {
+            Call::GrantResource { handle, .. } => (handle, Reply::GrantResource),
+            Call::RevokeResource { handle, .. } => (handle, Reply::RevokeResource),
+            Call::ProcessDeadNode { handle, .. } => (handle, Reply::ProcessDeadNode),
         };
         // A session that has just ended still receives notifications in flight.
-        let Some(session) = self.world.session(handle) else {
+        let Some(session) = self.world.session(handle.as_deref().unwrap_or_default()) else {
             self.after_end.add(1);
-            return Answer::Reply(reply_to(&call));
+            return Answer::Reply(reply);
         };
         match &call {
             Call::GrantResource { granted, .. } => {
@@ -105,14 +105,6 @@ impl Handler<SessionDriver> for Notified {
                 session.node_died(node.as_deref().unwrap_or_default());
             }
         }
-        Answer::Reply(reply_to(&call))
-    }
-}
-
-fn reply_to(call: &Call) -> Reply {
-    match call {
-        Call::GrantResource { .. } => Reply::GrantResource,
-        Call::RevokeResource { .. } => Reply::RevokeResource,
-        Call::ProcessDeadNode { .. } => Reply::ProcessDeadNode,
+        Answer::Reply(reply)
     }
 }

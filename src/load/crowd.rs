@@ -117,21 +117,12 @@ struct Worker {
 }
 
 /// Why a session went no further.
+#[derive(Debug, thiserror::Error)]
 enum Stop {
-    Error(CallError),
-    Failure(Failure),
-}
-
-impl From<CallError> for Stop {
-    fn from(error: CallError) -> Stop {
-        Stop::Error(error)
-    }
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Stop {
-        Stop::Failure(failure)
-    }
+    #[error(transparent)]
+    Error(#[from] CallError),
+    #[error(transparent)]
+    Failure(#[from] Failure),
 }
 
 impl Worker {
@@ -146,17 +137,16 @@ impl Worker {
     }
 
     fn blame(&self, stop: &Stop) {
-        let (kind, what): (_, &dyn std::fmt::Display) = match stop {
-            Stop::Failure(failure) => (FaultKind::CallFailed, failure),
-            Stop::Error(error @ CallError::Exception(Exception::InvalidSessionHandle(_))) => {
+        let kind = match stop {
+            Stop::Error(CallError::Exception(Exception::InvalidSessionHandle(_))) => {
                 if self.crowd.plan.driver != Driver::Prompt {
                     return; // A cluster manager is right to give it up.
                 }
-                (FaultKind::SessionLost, error)
+                FaultKind::SessionLost
             }
-            Stop::Error(error) => (FaultKind::CallFailed, error),
+            _ => FaultKind::CallFailed,
         };
-        self.world.faults.note(kind, || format!("a session of {}: {what}", self.crowd.plan.name));
+        self.world.faults.note(kind, || format!("a session of {}: {stop}", self.crowd.plan.name));
     }
 
     /// From the start of a session to its end.

@@ -32,7 +32,7 @@ pub struct Report {
     /// Faults, the gravest first. Empty if there were none.
     pub errors: Vec<Fault>,
     /// The run was stopped before its time.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped_early: bool,
 }
 
@@ -109,8 +109,4 @@ fn thousandths(number: f64) -> f64 {
 
 fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1_000.0
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }

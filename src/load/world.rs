@@ -178,14 +178,9 @@ pub(super) fn is_disconnected(error: &CallError) -> bool {
 }
 
 /// Why something did not work: a sentence for people.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(super) struct Failure(pub(super) String);
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// A connection to the cluster manager, and where it starts.
 #[derive(Debug)]
