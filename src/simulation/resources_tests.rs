@@ -107,45 +107,46 @@ fn each_wrong_count_is_found_within_six_hundred_seeds() {
     check_faults_are_found(faults(), plan);
 }
 
-/// Ways in which nodes may be kept wrongly.
-fn wrong_reservations() -> Vec<Fault> {
-    fn reserved(effects: &mut [Effect], change: impl Fn(&mut Record)) {
-        for effect in effects {
-            if let Effect::Record(record) = effect {
-                change(record);
-            }
+fn records(effects: &mut [Effect], change: impl Fn(&mut Record)) {
+    for effect in effects {
+        if let Effect::Record(record) = effect {
+            change(record);
         }
     }
+}
+
+fn without(effects: &mut Vec<Effect>, is_it: impl Fn(&Record) -> bool) {
+    effects.retain(|effect| !matches!(effect, Effect::Record(record) if is_it(record)));
+}
+
+/// Ways in which nodes may be kept wrongly.
+fn wrong_reservations() -> Vec<Fault> {
     vec![
         hears("a node is kept before the wait is over", |i| {
             rules(i, |rules| rules.reservation.0.0 = 0)
         }),
         says("nodes are kept without a record", |effects| {
-            let silent =
-                |effect: &Effect| matches!(effect, Effect::Record(Record::NodeReserved { .. }));
-            effects.retain(|effect| !silent(effect));
+            without(effects, |record| matches!(record, Record::NodeReserved { .. }));
         }),
         says("the end of a reservation has no record", |effects| {
-            let silent =
-                |effect: &Effect| matches!(effect, Effect::Record(Record::ReservationEnded { .. }));
-            effects.retain(|effect| !silent(effect));
+            without(effects, |record| matches!(record, Record::ReservationEnded { .. }));
         }),
         says("each reservation ends as if it was served", |effects| {
-            reserved(effects, |record| {
+            records(effects, |record| {
                 if let Record::ReservationEnded { served, .. } = record {
                     *served = true;
                 }
             });
         }),
         says("no reservation ends as if it was served", |effects| {
-            reserved(effects, |record| {
+            records(effects, |record| {
                 if let Record::ReservationEnded { served, .. } = record {
                     *served = false;
                 }
             });
         }),
         says("a node is kept for another request", |effects| {
-            reserved(effects, |record| {
+            records(effects, |record| {
                 if let Record::NodeReserved { id, .. } | Record::ReservationEnded { id, .. } =
                     record
                 {
@@ -154,7 +155,7 @@ fn wrong_reservations() -> Vec<Fault> {
             });
         }),
         says("a node is kept for another type", |effects| {
-            reserved(effects, |record| {
+            records(effects, |record| {
                 if let Record::NodeReserved { kind, .. } | Record::ReservationEnded { kind, .. } =
                     record
                 {
@@ -175,13 +176,6 @@ fn each_wrong_reservation_is_found_within_six_hundred_seeds() {
 
 /// Ways in which room may be made wrongly.
 fn wrong_exchanges() -> Vec<Fault> {
-    fn made(effects: &mut [Effect], change: impl Fn(&mut Record)) {
-        for effect in effects {
-            if let Effect::Record(record @ Record::RoomMade { .. }) = effect {
-                change(record);
-            }
-        }
-    }
     vec![
         hears("sessions cannot be protected", |mut input| {
             if let Input::StartSession { info, .. } = &mut input {
@@ -217,19 +211,17 @@ fn wrong_exchanges() -> Vec<Fault> {
             })
         }),
         says("room is made without a record", |effects| {
-            let silent =
-                |effect: &Effect| matches!(effect, Effect::Record(Record::RoomMade { .. }));
-            effects.retain(|effect| !silent(effect));
+            without(effects, |record| matches!(record, Record::RoomMade { .. }));
         }),
         says("more grants are said to be taken back", |effects| {
-            made(effects, |record| {
+            records(effects, |record| {
                 if let Record::RoomMade { victims, .. } = record {
                     *victims += 1;
                 }
             });
         }),
         says("room is made for another request", |effects| {
-            made(effects, |record| {
+            records(effects, |record| {
                 if let Record::RoomMade { id, .. } = record {
                     *id += 1;
                 }
