@@ -29,9 +29,12 @@ fn on(link: Link, segments: &[Written]) -> Vec<u8> {
 }
 
 /// Adds segments after each one, in the order of time.
-fn with(segments: Vec<Written>, more: impl Fn(&Written) -> Vec<Written>) -> Vec<u8> {
-    let more = |segment: Written| [vec![segment.clone()], more(&segment)].concat();
-    in_order(segments.into_iter().flat_map(more).collect())
+fn with<I>(segments: Vec<Written>, more: impl Fn(&Written) -> I) -> Vec<u8>
+where
+    I: IntoIterator<Item = Written>,
+{
+    let more = |segment: &Written| [segment.clone()].into_iter().chain(more(segment));
+    in_order(segments.iter().flat_map(more).collect())
 }
 
 /// The same segment again, so many microseconds later.
@@ -240,13 +243,9 @@ const SAME: [(&str, Variant); 41] = [
     }),
     ("compressed", |all| gzip(&plain(&all), usize::MAX)),
     ("compressed in parts", |all| gzip(&plain(&all), 5_000)),
-    ("each packet twice, as of two interfaces", |all| with(all, |segment| vec![later(segment, 1)])),
+    ("each packet twice, as of two interfaces", |all| with(all, |segment| [later(segment, 1)])),
     ("data sent again after 200 ms", |all| {
-        let again = |segment: &Written| match segment.data.is_empty() {
-            true => vec![],
-            false => vec![later(segment, 200_000)],
-        };
-        with(all, again)
+        with(all, |segment| (!segment.data.is_empty()).then(|| later(segment, 200_000)))
     }),
     ("overtaken segments", |all| plain(&reordered(all))),
     ("overtaken pieces", |all| plain(&reordered(split(all, 40)))),
@@ -274,11 +273,7 @@ const SAME: [(&str, Variant); 41] = [
         with(all, |segment| if is_plain(segment) { vec![empty(segment); 3] } else { vec![] })
     }),
     ("ends sent again, and resets after them", |all| {
-        let more = |segment: &Written| match segment.fin {
-            true => vec![later(segment, 2)],
-            false => vec![],
-        };
-        with(all, more)
+        with(all, |segment| segment.fin.then(|| later(segment, 2)))
     }),
     ("sequence numbers that begin again", |all| plain(&wrapping(all))),
     ("connections to other services", |all| {
@@ -352,20 +347,15 @@ const OTHER: [(&str, Variant); 8] = [
     }),
     ("checks of the port between", |mut all| {
         let accepted = all.iter().find(|segment| segment.syn && segment.acknowledged.is_some());
-        let server = accepted.unwrap().from;
+        let &Written { at_us, from: server, .. } = accepted.unwrap();
         for (place, number) in (0..all.len()).step_by(60).zip(1_000_u16..) {
-            if all[place].at_us > accepted_at(&all) {
+            if all[place].at_us > at_us {
                 all.extend(connection(all[place].at_us + 3, number, server, &[]));
             }
         }
         in_order(all)
     }),
 ];
-
-fn accepted_at(all: &[Written]) -> u64 {
-    let accepted = all.iter().find(|segment| segment.syn && segment.acknowledged.is_some());
-    accepted.map_or(u64::MAX, |segment| segment.at_us)
-}
 
 /// The report of a replay of this capture, made with the configuration of a scenario.
 fn played(name: &str, capture: &[u8]) -> Report {

@@ -345,19 +345,27 @@ fn findings(name: &str, change: impl FnOnce(&mut Vec<Step>)) -> (Vec<String>, Ve
     (different, rules)
 }
 
-/// The `n`th thing of a script that `pick` picks.
-fn nth<T>(steps: &mut [Step], n: usize, pick: impl Fn(&mut StepKind) -> Option<&mut T>) -> &mut T {
-    steps.iter_mut().filter_map(|step| pick(&mut step.what)).nth(n).unwrap()
+/// The notification of a step.
+fn notice(step: &mut Step) -> Option<&mut SessionDriverCall> {
+    match &mut step.what {
+        StepKind::Notice(call) => Some(call),
+        _ => None,
+    }
 }
 
-fn grants(steps: &mut [Step], n: usize) -> &mut Vec<ResourceGrant> {
-    nth(steps, n, |what| match what {
-        StepKind::Notice(call) => match &mut **call {
-            SessionDriverCall::GrantResource { granted, .. } => granted.as_mut(),
-            _ => None,
-        },
+/// The first grants.
+fn grants(steps: &mut [Step]) -> &mut Vec<ResourceGrant> {
+    let granted = steps.iter_mut().filter_map(notice).find_map(|call| match call {
+        SessionDriverCall::GrantResource { granted, .. } => granted.as_mut(),
         _ => None,
-    })
+    });
+    granted.unwrap()
+}
+
+/// The place of the first notification of a dead node.
+fn death(steps: &mut [Step]) -> usize {
+    let is_death = |step| matches!(notice(step), Some(SessionDriverCall::ProcessDeadNode { .. }));
+    steps.iter_mut().position(is_death).unwrap()
 }
 
 /// Checks that one changed script leads to a finding with these words.
@@ -378,9 +386,9 @@ fn a_manager_that_refuses_connections_does_not_agree() {
 #[test]
 fn more_grants_than_a_node_has_slots_show() {
     check_lie("scenarios/exclude_hosts", &["n2: 3 of 2 MAP slots are granted"], |steps| {
-        let mut one_more = grants(steps, 0)[0].clone();
+        let mut one_more = grants(steps)[0].clone();
         one_more.id = 2;
-        grants(steps, 0).push(one_more);
+        grants(steps).push(one_more);
     });
 }
 
@@ -388,7 +396,7 @@ fn more_grants_than_a_node_has_slots_show() {
 fn another_node_is_a_free_choice() {
     let (different, rules) = findings("scenarios/grants", |steps| {
         // The first two job trackers, one on each node, swapped.
-        let granted = grants(steps, 0);
+        let granted = grants(steps);
         let (a, b) = (granted[0].id, granted[1].id);
         granted[0].id = b;
         granted[1].id = a;
@@ -401,7 +409,7 @@ fn another_node_is_a_free_choice() {
 fn a_host_that_was_asked_for_and_not_taken_shows() {
     let (different, _) = findings("scenarios/node_locality", |steps| {
         // Two grants of different hosts exchange their nodes.
-        let granted = grants(steps, 0);
+        let granted = grants(steps);
         let other = granted.iter().position(|grant| grant.node_name != granted[0].node_name);
         let (first, other) = (granted[0].clone(), other.unwrap());
         let taken = std::mem::replace(&mut granted[other], first.clone());
@@ -415,14 +423,8 @@ fn a_host_that_was_asked_for_and_not_taken_shows() {
 #[test]
 fn a_repeated_notification_of_a_dead_node_shows() {
     check_lie("scenarios/dead_node", &["dead node n1"], |steps| {
-        let place = steps.iter().position(|step| match &step.what {
-            StepKind::Notice(call) => {
-                matches!(**call, SessionDriverCall::ProcessDeadNode { .. })
-            }
-            _ => false,
-        });
-        let again = steps[place.unwrap()].clone();
-        steps.insert(place.unwrap(), again);
+        let place = death(steps);
+        steps.insert(place, steps[place].clone());
     });
 }
 
@@ -431,11 +433,8 @@ fn a_repeated_notification_of_a_dead_node_shows() {
 #[test]
 fn expiries_after_the_recording_are_not_compared() {
     let dies_at_the_end = |steps: &mut Vec<Step>| {
-        let is_death = |step: &&Step| match &step.what {
-            StepKind::Notice(call) => matches!(**call, SessionDriverCall::ProcessDeadNode { .. }),
-            _ => false,
-        };
-        let death = steps.iter().find(is_death).unwrap().clone();
+        let place = death(steps);
+        let death = steps[place].clone();
         steps.push(Step { at: steps.last().unwrap().at, ..death });
     };
     // Its last heartbeat is 0.7 s before the end.
@@ -450,23 +449,17 @@ fn expiries_after_the_recording_are_not_compared() {
     }
 }
 
-fn revoked(steps: &mut [Step], n: usize) -> &mut Vec<ResourceGrant> {
-    nth(steps, n, |what| match what {
-        StepKind::Notice(call) => match &mut **call {
-            SessionDriverCall::RevokeResource { revoked, .. } => revoked.as_mut(),
-            _ => None,
-        },
-        _ => None,
-    })
-}
-
 #[test]
 fn a_reordered_revocation_shows() {
     check_lie(
         "scenarios/preemption",
         &["MAP revocations", "recorded: requests 7, 6", "live:     requests 5, 6"],
         |steps| {
-            let revoked = revoked(steps, 0);
+            let revoked = steps.iter_mut().filter_map(notice).find_map(|call| match call {
+                SessionDriverCall::RevokeResource { revoked, .. } => revoked.as_mut(),
+                _ => None,
+            });
+            let revoked = revoked.unwrap();
             assert!(revoked.len() > 1);
             revoked.reverse();
         },

@@ -262,16 +262,21 @@ fn list<'a>(message: &'a mut Message, name: &str) -> &'a mut Vec<Value> {
     }
 }
 
-/// Checks that a falsified scenario differs so often and with these words, and replays to the same findings.
+/// Checks that a scenario whose first message of a name is falsified differs so often and with these words, and
+/// replays to the same findings.
 fn check_falsified(
     name: &str,
     differences: usize,
     words: &str,
-    mut edit: impl FnMut(&mut Message) -> bool,
+    (method, is_answer): (&str, bool),
+    edit: impl Fn(&mut Message) -> Option<()>,
 ) {
     let (mut conversations, configuration) = recorded(name);
     let mut done = false;
-    falsify(&mut conversations, |message| done = done || edit(message));
+    falsify(&mut conversations, |message| {
+        let is_it = message.name == method && message.kind.is_answer() == is_answer;
+        done = done || (is_it && edit(message).is_some());
+    });
     assert!(done, "{name} has nothing to falsify");
     let stats = check(name, configuration, &conversations);
     let text = text(&stats, 80);
@@ -283,41 +288,24 @@ fn check_falsified(
 
 #[test]
 fn falsified_scenarios_replay_to_the_same_findings() {
-    check_falsified("session_lifecycle", 1, "success.noPreempt  true ", |message| {
-        let is_it = message.name == "getSessionInfo" && message.kind.is_answer();
-        let info = message.body.as_mut().ok().filter(|_| is_it);
-        let info = info.and_then(|body| find(body, "success"));
-        let flag = info.and_then(|info| find(info, "noPreempt"));
-        flag.map(|flag| *flag = Value::Bool(true)).is_some()
+    let (info, grant) = (("getSessionInfo", true), ("grantResource", false));
+    check_falsified("session_lifecycle", 1, "success.noPreempt  true ", info, |message| {
+        let info = find(message.body.as_mut().ok()?, "success")?;
+        find(info, "noPreempt").map(|flag| *flag = Value::Bool(true))
     });
-    check_falsified("exclude_hosts", 1, "the request was never made", |message| {
-        let is_it = message.name == "grantResource" && !message.kind.is_answer();
-        is_it
-            .then(|| {
-                let granted = list(message, "granted");
-                let mut one_more = granted[0].clone();
-                *find(&mut one_more, "id").unwrap() = Value::I32(9_999);
-                granted.push(one_more);
-            })
-            .is_some()
+    check_falsified("exclude_hosts", 1, "the request was never made", grant, |message| {
+        let granted = list(message, "granted");
+        granted.push(granted[0].clone());
+        find(granted.last_mut()?, "id").map(|id| *id = Value::I32(9_999))
     });
-    check_falsified("exclude_hosts", 1, "it has been granted already", |message| {
-        let is_it = message.name == "grantResource" && !message.kind.is_answer();
-        is_it
-            .then(|| {
-                let granted = list(message, "granted");
-                granted.push(granted[0].clone());
-            })
-            .is_some()
+    check_falsified("exclude_hosts", 1, "it has been granted already", grant, |message| {
+        let granted = list(message, "granted");
+        granted.push(granted[0].clone());
+        Some(())
     });
-    check_falsified("preemption", 3, "it was never requested", |message| {
-        let is_it = message.name == "revokeResource" && !message.kind.is_answer();
-        is_it
-            .then(|| {
-                let revoked = list(message, "revoked");
-                *find(&mut revoked[0], "id").unwrap() = Value::I32(9_999);
-            })
-            .is_some()
+    let revocation = ("revokeResource", false);
+    check_falsified("preemption", 3, "it was never requested", revocation, |message| {
+        find(&mut list(message, "revoked")[0], "id").map(|id| *id = Value::I32(9_999))
     });
 }
 
