@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::replay::{self, Counts, EarlierPlay, Ended, Notices, Report, Stalls};
 use crate::report::times::{Interval, Pair, Times, Tolerance};
 use crate::report::{FieldPair, Fields, Finding, Rule, Subject};
-use crate::shadow::stats::{AnswerCounts, Near, Resync, Stats};
+use crate::shadow::stats::{Near, Resync, Stats};
 use crate::shadow::{html, json, text};
 
 fn check(name: &str, written: &str) {
@@ -95,7 +95,8 @@ fn replayed() -> Report {
         manager: Duration::from_millis(300),
     };
     let (explained, different) = findings().into_iter().partition(|found| found.rule.is_some());
-    let counts = |equal, explained, different| Counts { equal, explained, different };
+    let counts =
+        |equal, explained, different| Counts { equal, explained, different, ..Counts::default() };
     Report {
         name: "monday.corec".to_owned(),
         target: "corona 1.2.3".to_owned(),
@@ -156,7 +157,7 @@ fn reports_of_replays_stay_as_they_are() {
 }
 
 fn shadowed() -> Stats {
-    let tally = |equal, explained, different, not_compared| AnswerCounts {
+    let tally = |equal, explained, different, not_compared| Counts {
         equal,
         explained,
         different,

@@ -46,13 +46,13 @@ use tokio::time::Instant;
 use crate::conversation::Conversation;
 
 pub use crate::report::times::{Interval, Times, USUAL_TOLERANCE};
-pub use crate::report::{FieldPair, Fields, Finding, Rule, Subject};
+pub use crate::report::{Counts, FieldPair, Fields, Finding, Rule, Subject};
 use gaps::{Gaps, gaps};
 use live::LiveWorld;
 use older::{Older, older_nodes, older_sessions, without};
 use peers::{RecordedPeers, WAITING_CALLS};
 use play::Play;
-pub use report::{Counts, Ended, MAX_FINDINGS, Notices, Report, html, json, text};
+pub use report::{Ended, MAX_FINDINGS, Notices, Report, html, json, text};
 use script::{Step, script};
 use silence::Silence;
 pub use stalls::{EarlierPlay, Stalls, TOLERATED, repeat_if_stalled};

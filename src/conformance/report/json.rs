@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::times::{Interval, Pairs, Times};
-use super::{FieldPair, Finding, Subject};
+use super::{Counts, FieldPair, Finding, Subject};
 
 #[derive(Serialize)]
 pub(crate) struct FindingJson<'a> {
@@ -52,6 +52,12 @@ pub(crate) struct Method<'a> {
     pub(crate) method: &'a str,
     #[serde(flatten)]
     pub(crate) counts: Counted,
+}
+
+/// Without what is not compared.
+pub(crate) fn counts(of: Counts) -> Counted {
+    let Counts { equal, explained, different, .. } = of;
+    Counted { compared: of.compared(), equal, explained, different, not_compared: None }
 }
 
 /// Compared times.

@@ -13,6 +13,7 @@ mod rules;
 pub(crate) mod text;
 pub mod times;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -33,6 +34,64 @@ pub enum Subject {
     /// The run as a whole.
     Run,
 }
+
+/// Counts by verdict: of answers, or of entries of notifications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The same on both sides, in a replay once ids, times and ports are translated.
+    pub equal: u64,
+    /// Different, which a row of the compatibility table allows.
+    pub explained: u64,
+    /// Different, which nothing allows.
+    pub different: u64,
+    /// Not compared, in a shadow.
+    pub not_compared: u64,
+}
+
+impl Counts {
+    /// All that was compared.
+    pub fn compared(&self) -> u64 {
+        self.equal + self.explained + self.different
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Counts) -> Counts {
+        Counts {
+            equal: self.equal + other.equal,
+            explained: self.explained + other.explained,
+            different: self.different + other.different,
+            not_compared: self.not_compared + other.not_compared,
+        }
+    }
+
+    /// Counts a difference, which this row allows.
+    pub(crate) fn differs(&mut self, rule: Option<Rule>) {
+        match rule {
+            Some(_) => self.explained += 1,
+            None => self.different += 1,
+        }
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { equal, explained, different, .. } = self;
+        let compared = self.compared();
+        write!(
+            f,
+            "{compared} compared: {equal} equal, {explained} explained, {different} different"
+        )
+    }
+}
+
+/// The counts of a method. Methods come from peers, so their number has a bound.
+pub(crate) fn of_method<'a>(all: &'a mut BTreeMap<String, Counts>, name: &str) -> &'a mut Counts {
+    let is_known = all.contains_key(name) || all.len() < MAX_METHODS;
+    all.entry(if is_known { name } else { "others" }.to_owned()).or_default()
+}
+
+/// Methods that are counted by name.
+pub(crate) const MAX_METHODS: usize = 100;
 
 /// One difference between two cluster managers: the one that is recorded or in service, and the one that
 /// is judged.

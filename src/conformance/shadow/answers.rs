@@ -262,11 +262,7 @@ impl Comparison {
     }
 
     fn call_differs(&mut self, method: &str, finding: Finding) {
-        let tally = self.stats.call(method);
-        match finding.rule {
-            Some(_) => tally.explained += 1,
-            None => tally.different += 1,
-        }
+        self.stats.call(method).differs(finding.rule);
         self.stats.keep(finding);
     }
 }

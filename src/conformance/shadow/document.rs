@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::stats::{AnswerCounts, Stats};
+use super::stats::Stats;
 use crate::report::document::{CountTable, Document, Fact, TableRow};
-use crate::report::{self, Finding};
+use crate::report::{self, Counts, Finding};
 use corona_model::types::Span;
 
 /// The report in lines of at most `width` columns where words allow it; unexplained differences one by one,
@@ -106,20 +106,16 @@ fn facts(stats: &Stats) -> Vec<Fact> {
     facts
 }
 
-fn counted(tally: AnswerCounts) -> Vec<String> {
-    let AnswerCounts { equal, explained, different, not_compared } = tally;
-    let compared = tally.compared();
-    let mut lines = vec![format!(
-        "{compared} compared: {equal} equal, {explained} explained, {different} different"
-    )];
-    if not_compared > 0 {
-        lines.push(format!("{not_compared} not compared"));
+fn counted(tally: Counts) -> Vec<String> {
+    let mut lines = vec![tally.to_string()];
+    if tally.not_compared > 0 {
+        lines.push(format!("{} not compared", tally.not_compared));
     }
     lines
 }
 
-fn row<'a>(method: &'a str, tally: &AnswerCounts) -> TableRow<'a> {
-    let AnswerCounts { equal, explained, different, not_compared } = *tally;
+fn row<'a>(method: &'a str, tally: &Counts) -> TableRow<'a> {
+    let Counts { equal, explained, different, not_compared } = *tally;
     TableRow { method, differs: different > 0, counts: [equal, explained, different, not_compared] }
 }
 

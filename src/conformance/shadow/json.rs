@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::stats::{AnswerCounts, Near, Resync, Stats};
-use crate::report::json::{Counted, FindingJson, Method, TimesJson, one, times, us};
+use super::stats::{Near, Resync, Stats};
+use crate::report::Counts;
+use crate::report::json::{Counted, FindingJson, Method, TimesJson, counts, one, times, us};
 
 /// The statistics as a value that [`serde`] turns into JSON. Members are only ever added.
 pub fn json(stats: &Stats) -> impl Serialize + '_ {
@@ -77,13 +78,11 @@ struct Reason<'a> {
     times: u64,
 }
 
-fn counted(tally: AnswerCounts) -> Counted {
-    let AnswerCounts { equal, explained, different, not_compared } = tally;
-    let not_compared = Some(not_compared);
-    Counted { compared: tally.compared(), equal, explained, different, not_compared }
+fn counted(of: Counts) -> Counted {
+    Counted { not_compared: Some(of.not_compared), ..counts(of) }
 }
 
-fn method<'a>((method, tally): (&'a str, &AnswerCounts)) -> Method<'a> {
+fn method<'a>((method, tally): (&'a str, &Counts)) -> Method<'a> {
     Method { method, counts: counted(*tally) }
 }
 

@@ -1,6 +1,7 @@
 //! The counts of a shadow in Prometheus' format. A test compares the names with `docs/operate/conformance.md`.
 
-use super::stats::{AnswerCounts, Stats};
+use super::stats::Stats;
+use crate::report::Counts;
 use corona_web::process::process;
 use corona_web::prometheus::{Samples, Text, families};
 
@@ -70,8 +71,8 @@ pub(crate) fn metrics(stats: &Stats) -> String {
     text.0
 }
 
-fn verdicts(samples: &mut Samples<'_>, method: &str, tally: AnswerCounts) {
-    let AnswerCounts { equal, explained, different, not_compared } = tally;
+fn verdicts(samples: &mut Samples<'_>, method: &str, tally: Counts) {
+    let Counts { equal, explained, different, not_compared } = tally;
     for (verdict, count) in [
         ("equal", equal),
         ("explained", explained),

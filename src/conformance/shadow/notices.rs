@@ -322,11 +322,7 @@ impl Comparison {
         theirs: &str,
         ours: &str,
     ) {
-        let tally = self.stats.notice(method);
-        match rule {
-            Some(_) => tally.explained += 1,
-            None => tally.different += 1,
-        }
+        self.stats.notice(method).differs(rule);
         let both = (theirs.to_owned(), ours.to_owned());
         let found = Finding::of_words(self.now, Subject::Notice, place, both);
         self.stats.keep(Finding { rule, ..found });

@@ -8,37 +8,7 @@ use serde::Serialize;
 use crate::report::coverage::{Coverage, Kind};
 use crate::report::json::as_us;
 use crate::report::times::Times;
-use crate::report::{Finding, Rule, Subject};
-
-/// The verdicts on answers, or on entries of notifications.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AnswerCounts {
-    /// The same on both sides.
-    pub equal: u64,
-    /// Different, which a row of the compatibility table allows.
-    pub explained: u64,
-    /// Different, which nothing allows.
-    pub different: u64,
-    /// Not compared.
-    pub not_compared: u64,
-}
-
-impl AnswerCounts {
-    /// All that was compared.
-    pub fn compared(&self) -> u64 {
-        self.equal + self.explained + self.different
-    }
-
-    /// Both together.
-    pub fn plus(self, other: AnswerCounts) -> AnswerCounts {
-        AnswerCounts {
-            equal: self.equal + other.equal,
-            explained: self.explained + other.explained,
-            different: self.different + other.different,
-            not_compared: self.not_compared + other.not_compared,
-        }
-    }
-}
+use crate::report::{Counts, Finding, Rule, Subject, of_method};
 
 /// A restart of the shadow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -60,9 +30,9 @@ pub struct Stats {
     /// How long the run has lasted.
     pub ran_for: Duration,
     /// Answers by method.
-    pub calls: BTreeMap<String, AnswerCounts>,
+    pub calls: BTreeMap<String, Counts>,
     /// Entries of notifications by method: grants, revocations, dead nodes.
-    pub notices: BTreeMap<&'static str, AnswerCounts>,
+    pub notices: BTreeMap<&'static str, Counts>,
     /// How often something was not compared, by reason.
     pub reasons: BTreeMap<&'static str, u64>,
     /// How often each row has explained a difference.
@@ -111,8 +81,6 @@ pub struct Near {
 
 /// Differences of a kind that are kept; the others are only counted.
 pub const MAX_KEPT: usize = 200;
-/// Methods that are counted by name.
-const MAX_METHODS: usize = 100;
 const MAX_BEGINNINGS: usize = 10;
 /// Findings of one step that are handed out one by one.
 const MAX_NEW: usize = 1_000;
@@ -144,7 +112,7 @@ impl Stats {
 
     /// How much was compared.
     pub(crate) fn coverage(&self) -> Coverage {
-        let kind = |tally: AnswerCounts| Kind {
+        let kind = |tally: Counts| Kind {
             exact: tally.equal + tally.different,
             by_a_row: tally.explained,
             not_compared: tally.not_compared,
@@ -159,13 +127,13 @@ impl Stats {
     }
 
     /// All answers.
-    pub fn all_calls(&self) -> AnswerCounts {
-        self.calls.values().copied().fold(AnswerCounts::default(), AnswerCounts::plus)
+    pub fn all_calls(&self) -> Counts {
+        self.calls.values().copied().fold(Counts::default(), Counts::plus)
     }
 
     /// All entries of notifications.
-    pub fn all_notices(&self) -> AnswerCounts {
-        self.notices.values().copied().fold(AnswerCounts::default(), AnswerCounts::plus)
+    pub fn all_notices(&self) -> Counts {
+        self.notices.values().copied().fold(Counts::default(), Counts::plus)
     }
 
     /// Differences that are counted but not kept, of either kind.
@@ -175,12 +143,11 @@ impl Stats {
         (all.explained + all.different).saturating_sub(kept)
     }
 
-    pub(crate) fn call(&mut self, method: &str) -> &mut AnswerCounts {
-        let known = self.calls.contains_key(method) || self.calls.len() < MAX_METHODS;
-        self.calls.entry(if known { method } else { "others" }.to_owned()).or_default()
+    pub(crate) fn call(&mut self, method: &str) -> &mut Counts {
+        of_method(&mut self.calls, method)
     }
 
-    pub(super) fn notice(&mut self, method: &'static str) -> &mut AnswerCounts {
+    pub(super) fn notice(&mut self, method: &'static str) -> &mut Counts {
         self.notices.entry(method).or_default()
     }
 
@@ -228,6 +195,7 @@ impl Stats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::MAX_METHODS;
 
     #[test]
     fn kept_findings_have_a_bound_and_counts_have_none() {

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Counts, EarlierPlay, Ended, Notices, Report, Stalls};
-use crate::report::json::{Counted, FindingJson, Method, TimesJson, one, times, us};
+use super::{EarlierPlay, Ended, Notices, Report, Stalls};
+use crate::report::json::{Counted, FindingJson, Method, TimesJson, counts, one, times, us};
 
 /// The verdict as a value that [`serde`] turns into JSON. Members are only ever added.
 pub fn json(report: &Report) -> impl Serialize + '_ {
@@ -15,11 +15,11 @@ pub fn json(report: &Report) -> impl Serialize + '_ {
         target: &report.target,
         speed: report.speed.is_finite().then_some(report.speed),
         recorded_us: us(report.recorded_for),
-        calls: counts(&report.calls),
+        calls: counts(report.calls),
         methods: report
             .by_method
             .iter()
-            .map(|(method, of)| Method { method, counts: counts(of) })
+            .map(|(method, of)| Method { method, counts: counts(*of) })
             .collect(),
         notices: report.notices,
         calls_not_compared: report.calls_left_out,
@@ -55,10 +55,4 @@ struct Verdict<'a> {
     not_compared: &'a [String],
     findings: Vec<FindingJson<'a>>,
     findings_left_out: usize,
-}
-
-fn counts(of: &Counts) -> Counted {
-    let [compared, equal, explained, different] =
-        [of.compared(), of.equal, of.explained, of.different].map(|count| count as u64);
-    Counted { compared, equal, explained, different, not_compared: None }
 }

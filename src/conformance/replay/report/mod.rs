@@ -16,7 +16,7 @@ use crate::report::coverage::{Coverage, Kind};
 use crate::report::document::{CountTable, Document, Fact, TableRow};
 use crate::report::json::as_us;
 use crate::report::times::Times;
-use crate::report::{self, Finding, Rule, Subject};
+use crate::report::{self, Counts, Finding, Rule, Subject, of_method};
 
 pub use json::json;
 
@@ -83,24 +83,6 @@ pub struct Ended {
 /// More findings of a kind than this are only counted.
 pub const MAX_FINDINGS: usize = 1_000;
 
-/// Counts of calls by verdict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Answers that are equal once ids, times and ports are translated.
-    pub equal: usize,
-    /// Other answers, which a row of the compatibility table allows.
-    pub explained: usize,
-    /// Other answers.
-    pub different: usize,
-}
-
-impl Counts {
-    /// All of them.
-    pub fn compared(&self) -> usize {
-        self.equal + self.explained + self.different
-    }
-}
-
 /// Notifications: their entries, and findings about them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Notices {
@@ -135,7 +117,7 @@ impl Report {
     /// Whether anything was compared: a recording of something else agrees with every cluster manager.
     fn has_compared(&self) -> bool {
         let Notices { exact, free, explained, different, .. } = self.notices;
-        self.calls.compared() + exact + free + explained + different > 0
+        self.calls.compared() > 0 || exact + free + explained + different > 0
     }
 
     /// The replay ends before the recording.
@@ -156,26 +138,22 @@ impl Report {
     /// The answer to a call is not compared.
     pub(super) fn leaves_out_call(&mut self, method: &str) {
         self.calls_left_out += 1;
-        self.method(method);
+        of_method(&mut self.by_method, method);
     }
 
     /// An answer was equal.
     pub(super) fn equal(&mut self, method: &str) {
         self.calls.equal += 1;
-        self.method(method).equal += 1;
+        of_method(&mut self.by_method, method).equal += 1;
     }
 
     /// Adds a difference where it belongs.
     pub(super) fn add(&mut self, finding: Finding) {
         let is_explained = finding.rule.is_some();
-        let count = |counts: &mut Counts| match is_explained {
-            true => counts.explained += 1,
-            false => counts.different += 1,
-        };
         match &finding.about {
             Subject::Call(method) => {
-                count(&mut self.calls);
-                count(self.method(method));
+                self.calls.differs(finding.rule);
+                of_method(&mut self.by_method, method).differs(finding.rule);
             }
             Subject::Notice if is_explained => self.notices.explained += 1,
             Subject::Notice => self.notices.different += 1,
@@ -193,14 +171,6 @@ impl Report {
         if !self.not_compared.iter().any(|known| known == what) {
             self.not_compared.push(what.to_owned());
         }
-    }
-
-    /// The counts of a method. Methods come from a file, so their number has a bound.
-    fn method(&mut self, name: &str) -> &mut Counts {
-        const MAX_METHODS: usize = 100;
-        let is_known = self.by_method.contains_key(name) || self.by_method.len() < MAX_METHODS;
-        let name = if is_known { name } else { "others" };
-        self.by_method.entry(name.to_owned()).or_default()
     }
 
     /// The rows that explain something, and how often.
@@ -254,8 +224,8 @@ impl Report {
         let compared = recorded.saturating_sub(not_compared);
         Coverage {
             calls: Kind {
-                exact: (self.calls.equal + self.calls.different) as u64,
-                by_a_row: self.calls.explained as u64,
+                exact: self.calls.equal + self.calls.different,
+                by_a_row: self.calls.explained,
                 not_compared: self.calls_left_out as u64,
             },
             notices: Kind {
@@ -302,9 +272,9 @@ impl Report {
             Fact::new("Repeated", format!("{different} different in a stalled replay: {stalls}"))
         }));
         let by_method = self.by_method.iter().map(|(method, counts)| {
-            let Counts { equal, explained, different } = *counts;
+            let Counts { equal, explained, different, .. } = *counts;
             let counts = [counts.compared(), equal, explained, different];
-            TableRow { method, differs: different > 0, counts: counts.map(|count| count as u64) }
+            TableRow { method, differs: different > 0, counts }
         });
         let table = CountTable {
             heading: "Calls by method",
@@ -328,17 +298,6 @@ impl Report {
             explained: self.explained.as_slice().into(),
             left_out: self.left_out as u64,
         }
-    }
-}
-
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { equal, explained, different } = self;
-        let compared = self.compared();
-        write!(
-            f,
-            "{compared} compared: {equal} equal, {explained} explained, {different} different"
-        )
     }
 }
 
@@ -407,7 +366,7 @@ mod tests {
         }
         assert_eq!((report.different.len(), report.left_out), (MAX_FINDINGS, 1));
         assert_eq!(report.notices.different, MAX_FINDINGS + 1);
-        assert_eq!(report.calls, Counts { equal: 1, explained: 1, different: 0 });
+        assert_eq!(report.calls, Counts { equal: 1, explained: 1, ..Counts::default() });
         assert_eq!(report.by_method["getSessions"].explained, 1);
         assert_eq!(report.rows(), BTreeMap::from([(Rule::PROMPT_GRANTS, 1)]));
         for number in 0..1_000 {
