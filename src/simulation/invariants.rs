@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Counts, Model, Name, Node, Wish, WishState};
+use super::model::{Model, Name, Node, Wish, WishState};
 use super::queues::{Queue, Shares};
 use super::resources::Numbers;
 use corona_engine::{
-    Competition, Effect, Engine, Input, Notification, Outcome, SlotCounts, TypeCounts, WaitReason,
+    Competition, Effect, Engine, Input, Notification, Outcome, SlotCounts, WaitReason,
     WaitingRequests,
 };
 use corona_model::types::{Millis, PoolName, ResourceType};
@@ -72,7 +72,7 @@ fn compare_sessions(model: &Model, engine: &Engine, now: Millis) -> Result<(), S
         let session = model.sessions.get(&view.handle).ok_or_else(what)?;
         equal(what, &view.scheduling_pool, &session.pool)?;
         for kind in ResourceType::ALL {
-            equal(what, view.counts[kind].now, session.counts[kind].into())?;
+            equal(what, view.counts[kind].now, session.counts[kind])?;
         }
         let held = engine.grants(&view.handle).unwrap_or_default();
         let held = held.iter().map(|view| {
@@ -107,7 +107,7 @@ fn compare_pools(model: &Model, engine: &Engine) -> Result<(), String> {
                 Some(_) => counts[kind],
                 None => model.counts_in(&Queue::Group(view.group.clone()), kind),
             };
-            equal(what, view.counts[kind], counts.into())?;
+            equal(what, view.counts[kind], counts)?;
         }
         let useless = view.pool.is_some() && !view.configured && view.sessions == 0;
         equal(what, useless, false)?;
@@ -182,13 +182,6 @@ fn equal<T: PartialEq + std::fmt::Debug>(
         return Ok(());
     }
     Err(format!("{}: the engine shows {seen:?}, the peers know {expected:?}", what()))
-}
-
-impl From<Counts> for TypeCounts {
-    fn from(counts: Counts) -> Self {
-        let Counts { requested, pending, granted } = counts;
-        TypeCounts { requested, pending, granted }
-    }
 }
 
 /// Requests that could be served but are not: allowed only while they wait for a near node.

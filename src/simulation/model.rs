@@ -13,7 +13,7 @@ use super::reservations::Reserved;
 use super::room::Exchanges;
 use corona_engine::{
     Effect, Input, NodeUsageReport, Notification, Outcome, Refusal, Reply, RequestSummary,
-    SessionView,
+    SessionView, TypeCounts,
 };
 use corona_model::settings::{Hosts, Settings};
 use corona_model::types::{
@@ -23,14 +23,6 @@ use corona_model::types::{
 
 /// A handle, a node's name or a host.
 pub(super) type Name = Arc<str>;
-
-/// Requests by their result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) requested: i64,
-    pub(super) pending: i64,
-    pub(super) granted: i64,
-}
 
 /// A request as its session sees it.
 #[derive(Clone, Debug)]
@@ -62,7 +54,7 @@ pub(super) struct ModelSession {
     heard: Millis,
     pub(super) request_id: i32,
     pub(super) wishes: BTreeMap<i32, Wish>,
-    pub(super) counts: PerType<Counts>,
+    pub(super) counts: PerType<TypeCounts>,
     pub(super) user: Name,
     /// Counts sessions in the order of their start.
     pub(super) serial: u64,
@@ -113,8 +105,8 @@ pub(super) struct Model {
     pub(super) nodes: BTreeMap<Name, Node>,
     pub(super) sessions: BTreeMap<Name, ModelSession>,
     /// Pools that have sessions.
-    pub(super) pools: BTreeMap<PoolName, PerType<Counts>>,
-    pub(super) groups: BTreeMap<Name, PerType<Counts>>,
+    pub(super) pools: BTreeMap<PoolName, PerType<TypeCounts>>,
+    pub(super) groups: BTreeMap<Name, PerType<TypeCounts>>,
     /// Nodes that are kept for requests.
     pub(super) reserved: BTreeMap<Name, Reserved>,
     /// Since when.
@@ -583,7 +575,7 @@ impl Model {
             added.push(wish.kind);
         }
         for kind in added {
-            self.count(handle, kind, Counts { requested: 1, pending: 1, granted: 0 });
+            self.count(handle, kind, TypeCounts { requested: 1, pending: 1, granted: 0 });
         }
         Ok(Done)
     }
@@ -613,7 +605,7 @@ impl Model {
                 }
             }
         }
-        self.count(handle, wish.kind, Counts { requested: -1, pending, granted });
+        self.count(handle, wish.kind, TypeCounts { requested: -1, pending, granted });
     }
 
     /// A session ends, if it runs.
@@ -724,7 +716,7 @@ impl Model {
             }
         }
         for (handle, kind, need) in lost {
-            self.count(&handle, kind, Counts { requested: 0, pending: 0, granted: -1 });
+            self.count(&handle, kind, TypeCounts { requested: 0, pending: 0, granted: -1 });
             if let Some(node) = self.nodes.get_mut(name) {
                 node.used[kind] -= need;
             }
@@ -868,7 +860,7 @@ impl Model {
             node.used[kind] += need;
             node.visitors.entry(handle.clone()).or_default().granted[kind] = true;
         }
-        self.count(handle, kind, Counts { requested: 0, pending: -1, granted: 1 });
+        self.count(handle, kind, TypeCounts { requested: 0, pending: -1, granted: 1 });
         self.check_rules(handle, kind)
     }
 
@@ -911,7 +903,7 @@ impl Model {
         if let Some(node) = self.nodes.get_mut(&grant.node_name) {
             node.used[kind] -= need;
         }
-        self.count(handle, kind, Counts { requested: 0, pending: 0, granted: -1 });
+        self.count(handle, kind, TypeCounts { requested: 0, pending: 0, granted: -1 });
         Ok(())
     }
 
@@ -921,7 +913,7 @@ impl Model {
         }
     }
 
-    fn count(&mut self, handle: &Name, kind: ResourceType, change: Counts) {
+    fn count(&mut self, handle: &Name, kind: ResourceType, change: TypeCounts) {
         let Some(session) = self.sessions.get_mut(handle) else { return };
         let pool = self.pools.get_mut(&session.pool);
         let group = self.groups.get_mut(&session.pool.group);

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::model::{Counts, Model, ModelSession, Name, Wish, WishState};
+use super::model::{Model, ModelSession, Name, Wish, WishState};
 use super::shares::{self, ModelClaim};
-use corona_engine::{Effect, Notification, Record};
+use corona_engine::{Effect, Notification, Record, TypeCounts};
 use corona_model::queues::{PlaceBy, PreemptionRule, QueueRules, SiblingOrder, Submitters};
 use corona_model::settings::Settings;
 use corona_model::types::{PerType, PoolName, ResourceType, SessionInfo};
@@ -81,9 +81,9 @@ impl Model {
     }
 
     /// What the pools in a queue have.
-    pub(super) fn counts_in(&self, queue: &Queue, kind: ResourceType) -> Counts {
+    pub(super) fn counts_in(&self, queue: &Queue, kind: ResourceType) -> TypeCounts {
         let pools = self.pools.iter().filter(|(pool, _)| self.path(pool).contains(queue));
-        pools.fold(Counts::default(), |sum, (_, counts)| Counts {
+        pools.fold(TypeCounts::default(), |sum, (_, counts)| TypeCounts {
             requested: sum.requested + counts[kind].requested,
             pending: sum.pending + counts[kind].pending,
             granted: sum.granted + counts[kind].granted,
@@ -388,7 +388,7 @@ impl Model {
         &self,
         queue: &Queue,
         kind: ResourceType,
-        what: fn(Counts) -> i64,
+        what: fn(TypeCounts) -> i64,
     ) -> BTreeMap<Name, i64> {
         let mut by_user: BTreeMap<Name, i64> = BTreeMap::new();
         if let Queue::Pool(pool) = queue {
