@@ -81,11 +81,9 @@ impl CrowdRun {
         self.request_to_grant.record(waited);
     }
 
-    /// Pending requests and grants so far, of sessions whose driver reports them.
+    /// Pending requests and grants so far.
     pub(super) fn waiting_and_granted(&self) -> (i64, u64) {
-        let waiting = self.waiting.load(Ordering::Relaxed);
-        let waiting = if self.plan.driver == Driver::Prompt { waiting } else { 0 };
-        (waiting, self.granted.load(Ordering::Relaxed))
+        (self.waiting.load(Ordering::Relaxed), self.granted.load(Ordering::Relaxed))
     }
 }
 

@@ -176,11 +176,7 @@ impl LoadRun<'_> {
 
     /// A run without a single grant has shown nothing, however short it was.
     fn look_for_grants(&self, crowds: &[Arc<CrowdRun>]) {
-        let prompt = crowds.iter().filter(|crowd| crowd.plan.driver == Driver::Prompt);
-        let (waiting, granted) = prompt.fold((0, 0), |(waiting, granted), crowd| {
-            let (wait, grant) = crowd.waiting_and_granted();
-            (waiting + wait, granted + grant)
-        });
+        let (waiting, granted) = waiting_and_granted(crowds);
         if waiting > 0 && granted == 0 && !self.stopped_early {
             self.world.faults.note(FaultKind::Stalled, || {
                 format!("{waiting} requests were pending for the whole run and none was granted")
@@ -348,6 +344,15 @@ impl LoadRun<'_> {
     }
 }
 
+/// Pending requests and grants so far, of sessions whose driver reports them.
+fn waiting_and_granted(crowds: &[Arc<CrowdRun>]) -> (i64, u64) {
+    let prompt = crowds.iter().filter(|crowd| crowd.plan.driver == Driver::Prompt);
+    prompt.fold((0, 0), |(waiting, granted), crowd| {
+        let (wait, grant) = crowd.waiting_and_granted();
+        (waiting + wait, granted + grant)
+    })
+}
+
 #[derive(Default)]
 struct Measured {
     timings: Vec<Timing>,
@@ -408,12 +413,7 @@ impl Watch {
     }
 
     fn look_for_stalls(&mut self, crowds: &[Arc<CrowdRun>]) {
-        let (mut waiting, mut granted) = (0, 0);
-        for crowd in crowds.iter().filter(|crowd| crowd.plan.driver == Driver::Prompt) {
-            let (wait, grant) = crowd.waiting_and_granted();
-            waiting += wait;
-            granted += grant;
-        }
+        let (waiting, granted) = waiting_and_granted(crowds);
         let stands = waiting > 0 && granted == self.granted && self.world.cluster.held() == 0;
         self.granted = granted;
         let since = *self.still_since.get_or_insert_with(Instant::now);
