@@ -179,8 +179,7 @@ impl<'a, W: Write + Seek> Conversion<'a, W> {
     /// Notes that a side has ended. Whether both have.
     fn has_ended(&mut self, connection: ConnectionId, side: Side) -> bool {
         let Some(open) = self.open.get_mut(&connection) else { return false };
-        let [client, server] = &mut open.ended;
-        *(if side == Side::Client { client } else { server }) = true;
+        *side.of(open.ended.each_mut()) = true;
         open.ended == [true; 2]
     }
 

@@ -220,29 +220,21 @@ fn kind_of(record: &Record) -> u8 {
 }
 
 fn side_number(side: Side) -> u8 {
-    match side {
-        Side::Client => 0,
-        Side::Server => 1,
-    }
+    side.of([0, 1])
 }
 
+/// Services by their numbers, from 1 on; 0 is none.
+const SERVICES: [Offered; 3] =
+    [Offered::ClusterManager, Offered::ProxyJobTracker, Offered::SessionDriver];
+
 fn service_number(service: Option<Offered>) -> u8 {
-    match service {
-        None => 0,
-        Some(Offered::ClusterManager) => 1,
-        Some(Offered::ProxyJobTracker) => 2,
-        Some(Offered::SessionDriver) => 3,
-    }
+    let place = SERVICES.iter().position(|known| Some(*known) == service);
+    place.map_or(0, |place| place as u8 + 1)
 }
 
 /// A number that is not known is that of a later program's service.
 fn service_of(number: u8) -> Option<Offered> {
-    match number {
-        1 => Some(Offered::ClusterManager),
-        2 => Some(Offered::ProxyJobTracker),
-        3 => Some(Offered::SessionDriver),
-        _ => None,
-    }
+    SERVICES.get(usize::from(number.checked_sub(1)?)).copied()
 }
 
 fn push_address(out: &mut Vec<u8>, address: SocketAddr) {

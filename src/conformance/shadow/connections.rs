@@ -208,8 +208,7 @@ impl Connection {
     }
 
     fn cutter(&mut self, from: Side) -> &mut Cutter {
-        let [client, server] = &mut self.cutters;
-        if from == Side::Client { client } else { server }
+        from.of(self.cutters.each_mut())
     }
 
     /// Takes bytes of one side and returns the messages that they complete.
