@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use corona::conformance::recording::{Header, Origin};
+use corona::conformance::recording::Header;
 use corona::conformance::relay::{Feed, FeedEntries, Recorder, Relay, RelayOptions, feed};
 use corona::conformance::replay::USUAL_TOLERANCE;
 use corona::conformance::shadow::{Shadow, ShadowOptions};
@@ -88,13 +88,7 @@ fn main() {
 const MAX_BYTES: usize = 64 << 20;
 
 fn recorder(relay_callbacks: bool) -> Recorder {
-    let header = Header {
-        started_at_us: 0,
-        origin: Origin::Relay,
-        relay_callbacks,
-        listener: String::new(),
-        upstream: String::new(),
-    };
+    let header = Header { relay_callbacks, ..Header::default() };
     let file = tempfile::tempfile().expect("a file");
     Recorder::start(file, &header, MAX_BYTES).expect("the file is written")
 }

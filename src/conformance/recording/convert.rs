@@ -50,13 +50,8 @@ pub fn convert(
     ports: &Ports,
     out: impl Write + Seek,
 ) -> Result<Converted, ConvertError> {
-    let mut header = Header {
-        started_at_us: 0,
-        origin: Origin::Import,
-        relay_callbacks: false,
-        listener: String::new(),
-        upstream: name.to_owned(),
-    };
+    let mut header =
+        Header { origin: Origin::Import, upstream: name.to_owned(), ..Header::default() };
     let writer = RecordingWriter::new(out, &header).map_err(ConvertError::Write)?;
     let mut conversion = Conversion::new(ports, writer, limits.connections);
     let mut failure = None;
@@ -266,13 +261,7 @@ mod tests {
     #[test]
     fn no_more_connections_are_open_than_readers_follow() {
         let limits = Limits { connections: 2, ..Limits::default() };
-        let header = Header {
-            started_at_us: 0,
-            origin: Origin::Import,
-            relay_callbacks: false,
-            listener: String::new(),
-            upstream: String::new(),
-        };
+        let header = Header { origin: Origin::Import, ..Header::default() };
         let ports = Ports::default();
         let mut file = Cursor::new(Vec::new());
         let writer = RecordingWriter::new(&mut file, &header).unwrap();

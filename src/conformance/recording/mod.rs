@@ -32,7 +32,7 @@ pub const MAX_BLOCK_BYTES: usize = 4 << 20;
 pub const MAX_DATA_BYTES: usize = 256 << 10;
 
 /// The header of a recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// When it was started: microseconds since the Unix epoch. All times count from here.
     pub started_at_us: u64,
@@ -47,9 +47,10 @@ pub struct Header {
 }
 
 /// The program that made a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// A relay between clients and a cluster manager.
+    #[default]
     Relay,
     /// A packet capture that was converted.
     Import,

@@ -12,9 +12,7 @@ use super::stats::Stats;
 use super::stepper::Stepper;
 use super::{ShadowError, ShadowOptions};
 use crate::capture::{CaptureError, ConnectionId, Limits};
-use crate::recording::{
-    self, Entry, Header, MAX_DATA_BYTES, Origin, Record, RecordingWriter, Unrecorded,
-};
+use crate::recording::{self, Entry, Header, MAX_DATA_BYTES, Record, RecordingWriter, Unrecorded};
 use crate::report::times::USUAL_TOLERANCE;
 use corona_model::types::Millis;
 
@@ -72,10 +70,9 @@ impl<W: io::Write> EventLog<W> {
     ) -> io::Result<EventLog<W>> {
         let header = Header {
             started_at_us: began.0.max(0).unsigned_abs().saturating_mul(1_000),
-            origin: Origin::Relay,
             relay_callbacks: true,
-            listener: String::new(),
             upstream: options.primary.clone(),
+            ..Header::default()
         };
         let mut writer = RecordingWriter::new(file, &header)?;
         let start = Start {

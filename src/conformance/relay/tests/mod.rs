@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::Traffic;
 use crate::capture::{Ending, EventKind, Limits, Side};
-use crate::recording::{Header, Origin};
+use crate::recording::Header;
 
 mod callbacks;
 mod feeds;
@@ -89,13 +89,7 @@ struct Running {
 const LOOPBACK: &str = "127.0.0.1:0";
 
 fn header() -> Header {
-    Header {
-        started_at_us: 5,
-        origin: Origin::Relay,
-        relay_callbacks: false,
-        listener: String::new(),
-        upstream: String::new(),
-    }
+    Header { started_at_us: 5, ..Header::default() }
 }
 
 impl Running {
