@@ -123,17 +123,8 @@ pub fn median(sorted: &[f64]) -> f64 {
 
 /// Why a run cannot be made.
 #[derive(Debug, Error)]
-pub enum JobsError {
-    /// The system refuses something.
-    #[error("cannot {0}: {1}")]
-    System(&'static str, io::Error),
-    /// So many connections are too many.
-    #[error("this process may have {0} connections at most; see ulimit -n")]
-    Connections(u64),
-    /// The cluster manager does not take a node.
-    #[error("a node cannot join {0}: {1}")]
-    Join(SocketAddr, String),
-}
+#[error("{0}")]
+pub struct JobsError(String);
 
 /// What all parts of a run share.
 struct RunContext {
@@ -189,7 +180,9 @@ struct Waiting {
 /// It cannot begin. What goes wrong later is in the report.
 pub async fn run_jobs(plan: JobsPlan) -> Result<JobsReport, JobsError> {
     let connections = plan.nodes as usize * 3 + plan.jobs as usize;
-    allow_connections(connections).map_err(JobsError::Connections)?;
+    allow_connections(connections).map_err(|most| {
+        JobsError(format!("this process may have {most} connections at most; see ulimit -n"))
+    })?;
     let user = User { name: "load".to_owned(), groups: vec!["load".to_owned()] };
     let shared = Arc::new(RunContext {
         plan,
@@ -276,7 +269,7 @@ async fn join(
     plan: &JobsPlan,
     nodes: &[ClusterNodeInfo],
 ) -> Result<Client<ClusterManager>, JobsError> {
-    let failed = |error: String| JobsError::Join(plan.manager, error);
+    let failed = |error: String| JobsError(format!("a node cannot join {}: {error}", plan.manager));
     let options = ManagerOptions::default();
     let mut manager = Client::<ClusterManager>::connect(plan.manager, options)
         .await
@@ -297,10 +290,9 @@ fn start_node(
     number: u32,
     stop: &watch::Receiver<bool>,
 ) -> Result<ClusterNodeInfo, JobsError> {
-    let listener = listen(ListenOn::Address(([127, 0, 0, 1], 0).into()))
-        .map_err(|error| JobsError::System("listen", error))?;
-    let address =
-        listener.local_addr().map_err(|error| JobsError::System("listen", error))?.to_string();
+    let failed = |error| JobsError(format!("cannot listen: {error}"));
+    let listener = listen(ListenOn::Address(([127, 0, 0, 1], 0).into())).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?.to_string();
     let host = host(number);
     let name = format!("tracker_jobs{number}:{address}");
     let (reports, waiting) = mpsc::channel(MAX_REPORTS);

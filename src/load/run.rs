@@ -30,28 +30,12 @@ pub enum LoadError {
     /// The plan exceeds a limit.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The system allows too few open files.
-    #[error(
-        "{needed} connections are needed and the system allows {most}; \
-         raise the limit of open files (ulimit -Hn) or ask for fewer"
-    )]
-    OpenFiles {
-        /// Connections that the plan needs.
-        needed: usize,
-        /// Connections that are possible.
-        most: u64,
-    },
     /// The listener for notifications cannot be opened.
     #[error("cannot listen for notifications: {0}")]
     Listen(#[from] io::Error),
-    /// The nodes did not join.
-    #[error("the cluster manager at {manager}: {what}")]
-    SetUp {
-        /// Its address.
-        manager: String,
-        /// The faults.
-        what: String,
-    },
+    /// The system allows too few open files, or the nodes did not join.
+    #[error("{0}")]
+    SetUp(String),
 }
 
 /// The progress of a run, for an operator who watches it.
@@ -92,7 +76,12 @@ async fn run_until(
 ) -> Result<Report, LoadError> {
     plan.check()?;
     let needed = plan.most_connections();
-    allow_connections(needed).map_err(|most| LoadError::OpenFiles { needed, most })?;
+    allow_connections(needed).map_err(|most| {
+        LoadError::SetUp(format!(
+            "{needed} connections are needed and the system allows {most}; \
+             raise the limit of open files (ulimit -Hn) or ask for fewer"
+        ))
+    })?;
     let world = Arc::new(LoadWorld::new(plan));
     let mut run = LoadRun { world, progress, tasks: JoinSet::new(), stopped_early: false };
     let result = run.play(stop).await;
@@ -220,7 +209,7 @@ impl LoadRun<'_> {
     }
 
     fn set_up_error(&self, what: String) -> LoadError {
-        LoadError::SetUp { manager: self.world.plan.manager.to_string(), what }
+        LoadError::SetUp(format!("the cluster manager at {}: {what}", self.world.plan.manager))
     }
 
     fn start_crowd(&mut self, crowds: &mut Crowds, plan: &Crowd) {
