@@ -1006,7 +1006,7 @@ impl<S: Subject> ServiceSimulation<S> {
         }
         let answer_is_lost = self.wrong(self.weather.call_lost);
         if lies {
-            reports.push(self.lie(job));
+            reports.push(self.lie());
         }
         let (name, host) = (self.nodes[node].name(), self.nodes[node].host.clone());
         if !answer_is_lost {
@@ -1025,7 +1025,7 @@ impl<S: Subject> ServiceSimulation<S> {
     }
 
     /// A report on any attempt, with any state.
-    fn lie(&mut self, job: JobNumber) -> TaskStatus {
+    fn lie(&mut self) -> TaskStatus {
         use TaskState::{
             CommitPending, Failed, FailedUnclean, Killed, KilledUnclean, Running, Succeeded,
             Unassigned,
@@ -1043,7 +1043,6 @@ impl<S: Subject> ServiceSimulation<S> {
             Succeeded,
             Unassigned,
         ];
-        let _ = job;
         let progress = *self.random.pick(&[0.0, 0.5, 7.0, f32::NAN]);
         TaskStatus { progress, ..TaskStatus::new(attempt, *self.random.pick(&states)) }
     }

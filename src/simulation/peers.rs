@@ -630,11 +630,7 @@ impl Peers {
     }
 
     fn accuse(&mut self, model: &Model) -> Input {
-        let names: Vec<&Name> = model.nodes.keys().collect();
-        let node_name = match names.is_empty() || self.random.percent(5) {
-            true => Arc::from("nowhere"),
-            false => (*self.random.pick(&names)).clone(),
-        };
+        let node_name = self.some_node(model);
         let kinds = ResourceType::ALL.into_iter().filter(|_| self.random.percent(60)).collect();
         let failed = *self.random.pick(&[0, 5, 6, 100]);
         let failed_connections = *self.random.pick(&[0, 1, 2]);

@@ -2,7 +2,8 @@
 
 use super::model::Name;
 use super::tests::{
-    Fault, SHORT, check_faults_are_found, check_restored, hears, says, with_settings,
+    Fault, SHORT, check_faults_are_found, check_restored, each_pool, hears, says, with_settings,
+    without_protection,
 };
 use super::*;
 use corona_engine::{Record, testing};
@@ -177,28 +178,11 @@ fn each_wrong_reservation_is_found_within_six_hundred_seeds() {
 /// Ways in which room may be made wrongly.
 fn wrong_exchanges() -> Vec<Fault> {
     vec![
-        hears("sessions cannot be protected", |mut input| {
-            if let Input::StartSession { info, .. } = &mut input {
-                info.no_preempt = None;
-            }
-            input
-        }),
-        hears("pools cannot be protected", |i| {
-            with_settings(i, |all| {
-                all.pools.pools.values_mut().for_each(|pool| pool.preemptable = true)
-            })
-        }),
-        hears("pools have no minimum", |i| {
-            with_settings(i, |all| {
-                all.pools.pools.values_mut().for_each(|pool| pool.minimum = PerType::all(0));
-            })
-        }),
-        hears("weights do not count", |i| {
-            with_settings(i, |all| all.pools.pools.values_mut().for_each(|pool| pool.weight = 1.0))
-        }),
-        hears("priorities do not count", |i| {
-            with_settings(i, |all| all.pools.pools.values_mut().for_each(|pool| pool.priority = 0))
-        }),
+        hears("sessions cannot be protected", without_protection),
+        hears("pools cannot be protected", |i| each_pool(i, |pool| pool.preemptable = true)),
+        hears("pools have no minimum", |i| each_pool(i, |pool| pool.minimum = PerType::all(0))),
+        hears("weights do not count", |i| each_pool(i, |pool| pool.weight = 1.0)),
+        hears("priorities do not count", |i| each_pool(i, |pool| pool.priority = 0)),
         hears("old grants are taken back", |i| {
             with_settings(i, |all| all.scheduling.preemption_rounds += 3)
         }),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use corona_engine::{Observed, Reply, codec};
-use corona_model::settings::UNLIMITED;
+use corona_model::settings::{PoolSettings, UNLIMITED};
 use corona_model::types::{PerType, SessionStatus};
 
 pub(super) const SHORT: u64 = 1_500;
@@ -223,6 +223,17 @@ pub(super) fn with_settings(mut input: Input, change: impl FnOnce(&mut Settings)
     input
 }
 
+pub(super) fn each_pool(input: Input, change: impl Fn(&mut PoolSettings)) -> Input {
+    with_settings(input, |settings| settings.pools.pools.values_mut().for_each(change))
+}
+
+pub(super) fn without_protection(mut input: Input) -> Input {
+    if let Input::StartSession { info, .. } = &mut input {
+        info.no_preempt = None;
+    }
+    input
+}
+
 fn drop_first_notice(effects: &mut Vec<Effect>, of: fn(&Notification) -> bool) {
     let found = effects.iter().position(
         |effect| matches!(effect, Effect::Notify { notification, .. } if of(notification)),
@@ -269,12 +280,7 @@ fn faults() -> Vec<Fault> {
             Input::HostsChanged { .. } => Input::HostsChanged { hosts: Default::default() },
             input => input,
         }),
-        hears("sessions cannot be protected", |mut input| {
-            if let Input::StartSession { info, .. } = &mut input {
-                info.no_preempt = None;
-            }
-            input
-        }),
+        hears("sessions cannot be protected", without_protection),
         hears("heartbeats do not tell free memory", |mut input| {
             if let Input::HeartbeatNode { report, .. } = &mut input {
                 report.free = None;
@@ -286,11 +292,7 @@ fn faults() -> Vec<Fault> {
             input => input,
         }),
         hears("pools have no maximum", |input| {
-            with_settings(input, |settings| {
-                for pool in settings.pools.pools.values_mut() {
-                    pool.maximum = PerType::all(UNLIMITED);
-                }
-            })
+            each_pool(input, |pool| pool.maximum = PerType::all(UNLIMITED))
         }),
         hears("groups have no maximum", |input| {
             with_settings(input, |settings| {
@@ -300,9 +302,7 @@ fn faults() -> Vec<Fault> {
             })
         }),
         hears("pools cannot be protected", |input| {
-            with_settings(input, |settings| {
-                settings.pools.pools.values_mut().for_each(|pool| pool.preemptable = true);
-            })
+            each_pool(input, |pool| pool.preemptable = true)
         }),
         hears("old grants are taken back", |input| {
             with_settings(input, |settings| settings.scheduling.preemption_rounds += 3)
