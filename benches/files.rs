@@ -464,13 +464,9 @@ impl Bench<'_> {
 
     /// Processor time of this process and of the server so far, in hundredths of a second.
     fn used(&self) -> u64 {
-        let of = |process: String| {
-            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("Linux");
-            let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-            let spent = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
-            spent.sum::<u64>()
-        };
-        of("self".to_owned()) + of(self.server.child.id().to_string())
+        let both = [Usage::own(), Usage::of(self.server.child.id())];
+        let seconds: f64 = both.iter().filter_map(|usage| usage.cpu_seconds).sum();
+        (seconds * 100.0).round() as u64
     }
 
     fn count(&self) -> [u8; 4] {

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use corona_model::types::ResourceType;
 use corona_wire::calls::ClusterManagerCall;
 use corona_wire::generated::{ClusterNodeInfo, ResourceGrant, ResourceRequest, SessionInfo};
 
@@ -421,12 +422,8 @@ fn is_overdue(silent: Duration, expiry: Duration) -> bool {
 
 /// The name of a type of resource.
 pub(super) fn kind_name(kind: i32) -> String {
-    match kind {
-        0 => "MAP".to_owned(),
-        1 => "REDUCE".to_owned(),
-        2 => "JOBTRACKER".to_owned(),
-        other => format!("type {other}, which does not exist"),
-    }
+    let known = ResourceType::from_number(kind);
+    known.map_or_else(|| format!("type {kind}, which does not exist"), |known| known.to_string())
 }
 
 #[cfg(test)]
