@@ -23,10 +23,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corona::engine::settings::{Hosts, Settings};
-use corona::engine::types::{ComputeSpecs, Millis, ResourceRequest, ResourceType, SessionStatus};
-use corona::engine::{
-    Effect, Engine, Input, Notification, Outcome, RequestSummary, Start, testing,
-};
+use corona::engine::types::{Millis, ResourceRequest, ResourceType, SessionStatus};
+use corona::engine::{Effect, Engine, Input, Notification, Outcome, RequestSummary, testing};
 use corona::process::procfs::Usage;
 
 const SIZES: [(usize, usize); 4] = [(100, 1), (1_000, 10), (4_000, 10), (50_000, 100)];
@@ -171,14 +169,13 @@ impl Bench {
         let mut settings = Settings::default();
         let kinds = [ResourceType::Map, ResourceType::Reduce].map(|kind| (kind, 1));
         settings.partitioning.0.insert(1, kinds.into());
-        let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
         let host = |node| format!("10.{}.{}", node / NODES_OF_A_RACK, node % NODES_OF_A_RACK);
         let hosts: Vec<Arc<str>> = (0..nodes).map(|node| host(node).into()).collect();
         let rack = |host: &Arc<str>| host.rsplit_once('.').map_or("/", |(rack, _)| rack).into();
         let mut racks: Vec<_> = hosts.iter().map(|host| (host.clone(), rack(host))).collect();
         racks.sort();
         Bench {
-            engine: Engine::new(settings, start),
+            engine: testing::engine(settings),
             now: Millis(1),
             granted: 0,
             handles: Vec::new(),
@@ -222,11 +219,8 @@ impl Bench {
         maps: i32,
     ) -> Vec<ResourceRequest> {
         let request = |id: i32, hosts: Vec<Arc<str>>, kind| ResourceRequest {
-            id,
             hosts,
-            specs: Some(ComputeSpecs { num_cpus: 1, ..ComputeSpecs::default() }),
-            kind,
-            exclude_hosts: Vec::new(),
+            ..testing::request(id, kind, &[])
         };
         let wanted = |map: i32| -> Vec<Arc<str>> {
             let map = map as usize;

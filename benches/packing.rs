@@ -22,7 +22,7 @@ use corona::engine::settings::Settings;
 use corona::engine::types::{
     ComputeSpecs, Millis, NodeReport, PerType, ResourceRequest, ResourceType, SessionStatus,
 };
-use corona::engine::{Effect, Engine, Input, Notification, Start, testing};
+use corona::engine::{Effect, Engine, Input, Notification, testing};
 use corona::model::random::Random;
 
 fn main() {
@@ -147,8 +147,7 @@ impl Cluster {
             }
             Counts::SlotsByCpus => {}
         }
-        let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
-        let engine = Engine::new(settings, start);
+        let engine = testing::engine(settings);
         let (now, fresh, granted) = (Millis(1), Vec::new(), 0);
         let mut cluster = Cluster { engine, counts, now, nodes, fresh, granted };
         for node in 0..cluster.nodes.len() {
@@ -176,11 +175,8 @@ impl Cluster {
         let num_cpus = if let Counts::Resources = self.counts { cpus } else { 1 };
         let specs = ComputeSpecs { num_cpus, memory_mb: Some(memory_mb), ..Default::default() };
         let request = |id| ResourceRequest {
-            id,
-            hosts: Vec::new(),
             specs: Some(specs),
-            kind: ResourceType::Map,
-            exclude_hosts: Vec::new(),
+            ..testing::request(id, ResourceType::Map, &[])
         };
         let requests = ids.map(request).collect();
         let (handle, racks) = (handle(session), Vec::new());

@@ -22,8 +22,7 @@ struct Closed {
 impl Closed {
     fn new(seed: u64) -> Closed {
         let mut random = Random::new(seed);
-        let mut settings = Settings::default();
-        settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 1)).into());
+        let mut settings = testing::settings();
         settings.resources.counted = [true, true, false, false];
         settings.node_expiry_ms = i64::MAX / 4;
         settings.session_expiry_ms = i64::MAX / 4;

@@ -270,8 +270,7 @@ fn large() -> Name {
 impl Churn {
     fn new(seed: u64, after_ms: i64) -> Churn {
         let mut random = Random::new(seed);
-        let mut settings = Settings::default();
-        settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 1)).into());
+        let mut settings = testing::settings();
         settings.resources.counted = [true, true, false, false];
         settings.resources.reservation = Later(ReserveAfter(after_ms));
         let mut churn = Churn {
