@@ -8,9 +8,10 @@ use tokio::time::sleep_until;
 
 use super::machine::{Condition, Machine, Task};
 use super::news::News;
-use super::random::Random;
+use super::random::between;
 use super::settings::SESSION_EXPIRY_MS;
 use super::stage::{Stage, add};
+use corona_model::random::Random;
 use corona_session_driver::{
     DriverError, Ending, Event, Grant, Lost, NodeUsage, Options, PoolName, ResourceType,
     SessionDriver, SessionEvents, SessionPriority, SessionStatus, SlotRequest, Timers,
@@ -186,12 +187,12 @@ impl Job {
     fn copies(&mut self) -> Vec<Arc<str>> {
         let all = self.stage.machines.all();
         let mut hosts: Vec<Arc<str>> = Vec::with_capacity(COPIES);
-        let Some(first) = self.random.pick(all) else { return hosts };
+        let first = self.random.pick(all);
         let neighbours: Vec<&Arc<Machine>> =
             all.iter().filter(|other| other.rack == first.rack).collect();
-        let second = self.random.pick(&neighbours).copied();
+        let second = *self.random.pick(&neighbours);
         let third = self.random.pick(all);
-        for machine in [Some(first), second, third].into_iter().flatten() {
+        for machine in [first, second, third] {
             if !hosts.contains(&machine.host) {
                 hosts.push(machine.host.clone());
             }
@@ -213,7 +214,8 @@ impl Job {
                 ResourceType::Map => self.plan.map_seconds,
                 _ => self.plan.reduce_seconds,
             };
-            let seconds = if fails { FAILURE_SECONDS } else { self.random.between(least, most) };
+            let seconds =
+                if fails { FAILURE_SECONDS } else { between(&mut self.random, least, most) };
             let task = machine.map(|machine| Task::start(machine, kind));
             self.pieces.insert(id, Piece { kind, node: node_name, task, fails });
             self.ends.insert((now + self.stage.pace.seconds(seconds), id));

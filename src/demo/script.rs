@@ -9,8 +9,9 @@ use tokio::time::sleep_until;
 use super::job::{self, Plan};
 use super::machine::{Condition, Machine};
 use super::news::News;
-use super::random::Random;
+use super::random::stream;
 use super::stage::Stage;
+use corona_model::random::Random;
 use corona_session_driver::{PoolName, SessionPriority};
 
 /// A scene of the story.
@@ -58,7 +59,7 @@ const STREAMS: u64 = 1 << 40;
 pub(super) async fn run(stage: Arc<Stage>, seed: u64) {
     let mut show = Show {
         stage,
-        random: Random::new(seed, STREAMS),
+        random: stream(seed, STREAMS),
         seed,
         number: 0,
         jobs: JoinSet::new(),
@@ -158,7 +159,7 @@ impl Show {
         let newcomer = self.stage.machines.newcomer().map(|machine| machine.name.clone());
         let mut working = self.stage.machines.working();
         working.retain(|machine| machine.is_small() && Some(&machine.name) != newcomer.as_ref());
-        self.random.pick(&working).cloned()
+        working.get(self.random.below(working.len())).cloned()
     }
 
     #[expect(clippy::too_many_arguments, reason = "each says what one of the four jobs is like")]
@@ -186,7 +187,7 @@ impl Show {
             fails: false,
             scripted: true,
         };
-        let random = Random::new(self.seed, STREAMS + self.number);
+        let random = stream(self.seed, STREAMS + self.number);
         self.jobs.spawn(job::run(self.stage.clone(), plan, random));
     }
 }

@@ -7,8 +7,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::job::{self, Plan};
-use super::random::Random;
+use super::random::{between, pause, stream};
 use super::stage::Stage;
+use corona_model::random::Random;
 use corona_session_driver::{PoolName, SessionPriority};
 
 /// The part of the MAP slots that the daily work uses on average.
@@ -113,22 +114,23 @@ impl Office {
         let maps = sizes.iter().sum::<f64>() / 100.0 * scale;
         let map_seconds = (MAP_SECONDS.0 + MAP_SECONDS.1) / 2.0;
         let rate = LOAD * slots / (maps * map_seconds);
-        Office { random: Random::new(seed, 0), seed, number: 0, scale, rate }
+        Office { random: stream(seed, 0), seed, number: 0, scale, rate }
     }
 
     /// Seconds of the demo until the next job.
     pub(super) fn pause(&mut self) -> f64 {
-        self.random.pause(self.rate).min(Duration::from_secs(60).as_secs_f64())
+        pause(&mut self.random, self.rate).min(Duration::from_secs(60).as_secs_f64())
     }
 
     /// The next job, and the numbers by which it is carried out.
     pub(super) fn next_job(&mut self) -> (Plan, Random) {
         self.number += 1;
         let team = by_part(&TEAMS, |team| team.part, self.random.below(100));
-        let user = self.random.pick(team.users).copied().unwrap_or("guest");
-        let job = self.random.pick(team.jobs).copied().unwrap_or("job");
+        let user = *self.random.pick(team.users);
+        let job = *self.random.pick(team.jobs);
         let (least, most, _) = *by_part(&SIZES, |(.., part)| *part, self.random.below(100));
-        let maps = (self.random.between(least as f64, most as f64) * self.scale).round().max(1.0);
+        let maps = between(&mut self.random, least as f64, most as f64);
+        let maps = (maps * self.scale).round().max(1.0);
         let maps = maps as usize;
         // One job in four has no reduces.
         let reduces = if self.random.percent(25) { 0 } else { (maps / 6).max(1) };
@@ -150,7 +152,7 @@ impl Office {
             fails: self.random.percent(FAILING),
             scripted: false,
         };
-        (plan, Random::new(self.seed, self.number))
+        (plan, stream(self.seed, self.number))
     }
 }
 
