@@ -84,7 +84,6 @@ enum Happening {
 struct RemoteTracker {
     engine: JobEngine,
     is_alive: bool,
-    /// It has the job.
     has_job: bool,
     /// Updates that were not left with the parent yet.
     unsent: Vec<wire::StateUpdate>,

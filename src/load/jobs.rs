@@ -162,7 +162,6 @@ struct JobBook {
     maps_done: watch::Sender<bool>,
     /// The job tracker that was killed, and when, until another one launches something.
     killed: Option<(InetAddress, Instant)>,
-    /// One was killed.
     was_killed: bool,
     /// The job tracker that has launched something last.
     at: Option<InetAddress>,

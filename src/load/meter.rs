@@ -23,7 +23,6 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// Records a duration.
     pub(super) fn record(&self, time: Duration) {
         self.seen.fetch_add(1, Ordering::Relaxed);
         if self.open.load(Ordering::Relaxed) {
@@ -84,7 +83,6 @@ impl Meter {
         measure
     }
 
-    /// The count of this name.
     pub(super) fn count(&self, name: &'static str) -> Arc<Count> {
         let mut counts = locked(&self.counts);
         if let Some(known) = counts.iter().find(|count| count.name == name) {

@@ -159,7 +159,6 @@ impl LoadWorld {
         self.sessions.write().unwrap_or_else(PoisonError::into_inner).remove(handle);
     }
 
-    /// The session with this handle.
     pub(super) fn session(&self, handle: &str) -> Option<Arc<LoadSession>> {
         let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
         sessions.get(handle).cloned()

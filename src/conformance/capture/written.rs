@@ -21,7 +21,6 @@ pub(crate) struct Written {
     pub(crate) data: Vec<u8>,
 }
 
-/// The segments of a capture.
 pub(crate) fn segments_of(capture: &[u8]) -> Vec<Written> {
     let mut all = Vec::new();
     let read = file::read_packets(capture, &Limits::default(), |packet| {

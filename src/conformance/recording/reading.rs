@@ -124,7 +124,6 @@ fn each_entry(
 /// The source ended before the buffer was full.
 struct TooShort;
 
-/// Fills the buffer.
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> Result<Result<(), TooShort>, CaptureError> {
     match source.read_exact(buffer) {
         Ok(()) => Ok(Ok(())),

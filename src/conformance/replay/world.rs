@@ -41,13 +41,11 @@ pub(super) trait ReplayTarget {
     /// The present in milliseconds since the epoch, as grants carry it.
     fn epoch_ms(&self) -> i64;
 
-    /// Waits until `due`.
     async fn wait_until(&mut self, due: Duration);
 
     /// Connects to the manager. An older connection with this id is dropped.
     async fn connect(&mut self, connection: ConnectionId) -> io::Result<()>;
 
-    /// Sends bytes on a connection.
     async fn send(&mut self, connection: ConnectionId, bytes: &[u8]) -> io::Result<()>;
 
     /// Ends the client's side of a connection: with a reset if it is `broken`.

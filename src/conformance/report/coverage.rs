@@ -7,7 +7,6 @@ pub(crate) struct Kind {
     pub(crate) exact: u64,
     /// Different, which a row of the compatibility table or a free choice explains.
     pub(crate) by_a_row: u64,
-    /// Not compared.
     pub(crate) not_compared: u64,
 }
 

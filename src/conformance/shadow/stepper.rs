@@ -649,7 +649,6 @@ impl Stepper {
     }
 }
 
-/// The requests of a call.
 fn requests_of(call: &Call) -> Vec<Asked> {
     match call {
         Call::RequestResource { requests: Some(requests), .. } => {
