@@ -138,13 +138,8 @@ pub enum Driver {
 
 /// An error in a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{what} must be from {least} to {most}, not {found}")]
-pub struct PlanError {
-    what: &'static str,
-    least: u64,
-    most: u64,
-    found: u64,
-}
+#[error("{0}")]
+pub struct PlanError(String);
 
 /// The longest run, without the start and the end.
 const LONGEST_SECONDS: u64 = 3_600;
@@ -227,7 +222,7 @@ fn within(what: &'static str, found: u64, least: u64, most: u64) -> Result<(), P
     if (least..=most).contains(&found) {
         return Ok(());
     }
-    Err(PlanError { what, least, most, found })
+    Err(PlanError(format!("{what} must be from {least} to {most}, not {found}")))
 }
 
 impl Plan {
