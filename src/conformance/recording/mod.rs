@@ -14,6 +14,8 @@ mod writing;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::capture::{ConnectionId, Opening, Side};
 use crate::conversation::Offered;
 
@@ -111,7 +113,7 @@ pub enum GapReason {
 }
 
 /// How much passed the relay without being recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unrecorded {
     /// Connections without any record.
     pub connections: u64,

@@ -139,9 +139,7 @@ impl ShadowDriver {
             if left_out != self.left_out {
                 self.satisfy().await;
                 self.left_out = left_out;
-                let Unrecorded { connections, bytes } = left_out;
-                let event = Event::Learnt(Learnt::LeftOut { connections, bytes });
-                self.step(self.now, event).await;
+                self.step(self.now, Event::Learnt(Learnt::LeftOut(left_out))).await;
             }
         }
         self.step(self.shared.started.elapsed(), Event::Learnt(Learnt::End)).await;

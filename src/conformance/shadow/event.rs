@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::capture::ConnectionId;
-use crate::recording::Record;
+use crate::recording::{Record, Unrecorded};
 use corona_cluster_manager::{DecisionSettings, Found, Lookup};
 use corona_config::{ConfigErrors, Loaded};
 use corona_model::settings::{Hosts, Settings};
@@ -24,12 +24,7 @@ pub enum Learnt {
     /// Time has passed, and everything that passed the relay has been seen.
     Idle,
     /// So much has been left out by the relay since the start, because the shadow was too slow.
-    LeftOut {
-        /// Connections whose traffic was not seen at all.
-        connections: u64,
-        /// Bytes, those of such connections included.
-        bytes: u64,
-    },
+    LeftOut(Unrecorded),
     /// The sessions that run at the primary, or why it does not list them. Asked for with
     /// [`Want::Sessions`].
     Sessions(Result<Vec<String>, String>),

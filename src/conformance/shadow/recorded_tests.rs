@@ -339,7 +339,7 @@ fn a_panic_and_missed_bytes_are_replayed() {
     let learnt = |at: Duration, learnt| (at, Event::Learnt(learnt));
     events.insert(middle, learnt(at, Learnt::Panicked("panic: out of luck".to_owned())));
     let later = end + Duration::from_secs(3);
-    events.push(learnt(end, Learnt::LeftOut { connections: 1, bytes: 77 }));
+    events.push(learnt(end, Learnt::LeftOut(Unrecorded { connections: 1, bytes: 77 })));
     events.push(learnt(later, Learnt::Idle));
     let (stats, _, file) = run(configuration, events, None);
     let text = text(&stats, 80);

@@ -261,9 +261,7 @@ impl Stepper {
     fn learnt(&mut self, learnt: Learnt) {
         match learnt {
             Learnt::Idle => self.catch_up(),
-            Learnt::LeftOut { connections, bytes } => {
-                self.note_left_out(Unrecorded { connections, bytes });
-            }
+            Learnt::LeftOut(left_out) => self.note_left_out(left_out),
             Learnt::Settings(settings) => {
                 self.comparison.oracle.change_settings(self.comparison.now, settings);
             }
