@@ -1,6 +1,7 @@
 //! The task tracker's metrics for Prometheus. A test checks `docs/operate/metrics.md` against the names.
 
-use super::{View, count, since_epoch_ms};
+use super::{View, count};
+use corona_process::since_epoch_ms;
 use corona_web::process::process;
 use corona_web::prometheus::{Text, families};
 
