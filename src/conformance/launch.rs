@@ -40,15 +40,29 @@ pub struct LaunchedManager {
 /// Why a cluster manager is not ready.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The program of this name cannot be started.
-    #[error("cannot start {0}: {1}")]
-    Start(String, #[source] std::io::Error),
-    /// The program ended in this way before it was ready; the last lines that it wrote.
-    #[error("the cluster manager ended before it was ready ({0}); its log ends with:\n{1}")]
-    Ended(String, String),
-    /// The program did not report that it is ready; the last lines that it wrote.
-    #[error("the cluster manager was not ready in time; its log ends with:\n{0}")]
-    NotReady(String),
+    /// The program cannot be started.
+    #[error("cannot start {program}: {error}")]
+    Start {
+        /// Its path or name.
+        program: String,
+        /// The system's error.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The program ended before it was ready.
+    #[error("the cluster manager ended before it was ready ({status}); its log ends with:\n{log}")]
+    Ended {
+        /// How it ended.
+        status: String,
+        /// The last lines that it wrote.
+        log: String,
+    },
+    /// The program did not report that it is ready.
+    #[error("the cluster manager was not ready in time; its log ends with:\n{log}")]
+    NotReady {
+        /// The last lines that it wrote.
+        log: String,
+    },
 }
 
 /// Lines of the log that are kept.
@@ -67,9 +81,10 @@ impl Launch {
         }
         command.args(&self.arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn();
-        let mut child =
-            child.map_err(|error| LaunchError::Start(self.program.display().to_string(), error))?;
+        let mut child = command.spawn().map_err(|error| LaunchError::Start {
+            program: self.program.display().to_string(),
+            error,
+        })?;
         let log = Log::default();
         let (found, ready) = sync_channel(1);
         let (at_end, log_ends) = sync_channel::<()>(1);
@@ -91,13 +106,13 @@ impl Launch {
                 running.http = http.map(reachable);
                 Ok(running)
             }
-            Err(RecvTimeoutError::Timeout) => Err(LaunchError::NotReady(running.log())),
+            Err(RecvTimeoutError::Timeout) => Err(LaunchError::NotReady { log: running.log() }),
             Err(RecvTimeoutError::Disconnected) => {
                 let status = running.ended_within(Duration::from_secs(5));
                 let status = status.map_or("stdout closed".to_owned(), |status| status.to_string());
                 // The last lines of its log may still be in the pipe, which processes that it started may keep open.
                 let _ = log_ends.recv_timeout(Duration::from_secs(1));
-                Err(LaunchError::Ended(status, running.log()))
+                Err(LaunchError::Ended { status, log: running.log() })
             }
         }
     }
@@ -278,7 +293,7 @@ mod tests {
         };
         // `sh cluster-manager` finds no such script.
         let error = launch.start().unwrap_err();
-        assert!(matches!(error, LaunchError::Ended(..)), "{error}");
+        assert!(matches!(error, LaunchError::Ended { .. }), "{error}");
         assert!(error.to_string().contains("cluster-manager"), "{error}");
     }
 

@@ -49,9 +49,14 @@ pub enum TrialError {
     /// The cluster manager's machine cannot be reached.
     #[error("no address of this machine leads to {0}: {1}")]
     NoWay(IpAddr, io::Error),
-    /// No cluster manager answers there, with the error.
-    #[error("no cluster manager answers at {0}: {1}")]
-    NoAnswer(SocketAddr, String),
+    /// No cluster manager answers there.
+    #[error("no cluster manager answers at {target}: {why}")]
+    NoAnswer {
+        /// Where.
+        target: SocketAddr,
+        /// The error.
+        why: String,
+    },
 }
 
 /// The options for a file: traffic without callbacks cannot be compared in full.
@@ -139,7 +144,7 @@ pub async fn against_address(
 
 /// How many sessions run there.
 async fn sessions_at(target: SocketAddr) -> Result<usize, TrialError> {
-    let no_answer = |why: String| TrialError::NoAnswer(target, why);
+    let no_answer = |why: String| TrialError::NoAnswer { target, why };
     let client = Client::<ClusterManager>::connect(target, ClientOptions::default()).await;
     let mut client = client.map_err(|error| no_answer(error.to_string()))?;
     let sessions = client.get_sessions().await;

@@ -87,9 +87,14 @@ pub enum DemoError {
     /// Sessions cannot listen for notifications.
     #[error("cannot listen for notifications: {0}")]
     Listen(#[source] io::Error),
-    /// Only so many of the nodes joined in time, of so many.
-    #[error("only {0} of {1} nodes joined within {PATIENCE:?}")]
-    Nodes(usize, usize),
+    /// The nodes did not all join in time.
+    #[error("only {joined} of {nodes} nodes joined within {PATIENCE:?}")]
+    Nodes {
+        /// Nodes that did.
+        joined: usize,
+        /// Nodes that were started.
+        nodes: usize,
+    },
     /// The cluster manager has failed.
     #[error(transparent)]
     Failed(#[from] Failure),
@@ -151,7 +156,7 @@ impl Demo {
         let joined = stage.machines.wait_until_joined(options.nodes);
         if timeout(PATIENCE, joined).await.is_err() {
             let joined = stage.machines.joined();
-            return Err(DemoError::Nodes(joined, options.nodes));
+            return Err(DemoError::Nodes { joined, nodes: options.nodes });
         }
         let (listening, is_listening) = tokio::sync::oneshot::channel();
         tasks.spawn(observer::run(stage.clone(), web, listening));

@@ -32,9 +32,14 @@ pub enum FileError {
         "has version {0} of the format of workloads; this program knows versions up to {VERSION}"
     )]
     Newer(u32),
-    /// The line of this number, from 1, cannot be used for this reason.
-    #[error("line {0}: {1}")]
-    Line(usize, String),
+    /// A line that cannot be used.
+    #[error("line {line}: {what}")]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -239,7 +244,7 @@ fn read_lines(mut source: impl BufRead) -> Result<Reading, FileError> {
         return Err(FileError::Newer(head.corona_workload));
     }
     within_bounds([head.began_ms, head.until_ms].into_iter())
-        .map_err(|what| FileError::Line(1, what))?;
+        .map_err(|what| FileError::Line { line: 1, what })?;
     let mut reading = Reading::default();
     let workload = &mut reading.workload;
     (workload.name, workload.began_ms, workload.until_ms) =
@@ -268,7 +273,7 @@ fn read_lines(mut source: impl BufRead) -> Result<Reading, FileError> {
                 reading.left_out.push(format!("The file ends within line {number}."));
                 break;
             }
-            Err(what) => return Err(FileError::Line(number, what)),
+            Err(what) => return Err(FileError::Line { line: number, what }),
         }
     }
     sort(workload);

@@ -180,9 +180,14 @@ pub enum EventsError {
     /// It is a recording without the events of a shadow.
     #[error("the file has no events of a shadow")]
     NoEvents,
-    /// A note in it of this time since the start of the run cannot be understood, for this reason.
-    #[error("a note at {0:?} cannot be understood: {1}")]
-    Note(Duration, String),
+    /// A note in it cannot be understood.
+    #[error("a note at {at:?} cannot be understood: {why}")]
+    Note {
+        /// When it was written, since the start of the run.
+        at: Duration,
+        /// The reason.
+        why: String,
+    },
     /// The run cannot start.
     #[error(transparent)]
     Shadow(#[from] ShadowError),
@@ -229,7 +234,7 @@ impl Replay {
             return Ok(());
         };
         self.text.extend_from_slice(&text);
-        let wrong = |why: String| EventsError::Note(at, why);
+        let wrong = |why: String| EventsError::Note { at, why };
         if self.text.len() > MAX_NOTE_BYTES {
             return Err(wrong("it is too long".to_owned()));
         }
