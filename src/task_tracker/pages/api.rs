@@ -7,7 +7,7 @@ use corona_api::node::{
     LocalDirectory, MachineUse, ManagerLink, NodeAttempt, NodeHealth, NodeJob, NodeJobDetail,
     NodeJobs, RunningJobTracker, TaskTracker, TaskUse, TrackerSlots,
 };
-use corona_web::budget;
+use corona_web::{budget, exchange};
 use hyper::StatusCode;
 use serde::Serialize;
 
@@ -231,5 +231,5 @@ impl Paging {
 fn json(status: StatusCode, value: &impl Serialize) -> Page {
     // Numbers, texts and lists of them are always JSON.
     let text = serde_json::to_string(value).unwrap_or_default();
-    Page::new(status, "application/json", text)
+    exchange::json(status, text)
 }
