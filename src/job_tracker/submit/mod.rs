@@ -1,6 +1,7 @@
 //! How a job begins, and how it resumes after a restart.
 
 pub(crate) mod ids;
+mod on_node;
 pub(crate) mod queue;
 pub(crate) mod staged;
 pub(crate) mod submission;
@@ -29,6 +30,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use self::ids::Ids;
+use self::on_node::parent_settings;
 use self::staged::{CONF, MAX_CONF_BYTES, SPLITS, read_staged};
 use self::submission::{Bounds, Description, Refused, SplitStore, Submission, SubmittedFiles};
 use self::waiting::Waiting;
@@ -275,7 +277,7 @@ impl Submitter {
     pub(crate) fn to_node(&self, submission: &Submission) -> Option<ParentSettings> {
         let most = self.settings.max_remote_state_bytes;
         let (maps, reduces) = (submission.files.splits.count(), submission.spec.reduces);
-        ParentSettings::of(&submission.files.conf, maps, reduces, most)
+        parent_settings(&submission.files.conf, maps, reduces, most)
     }
 
     /// Starts a job, which may have been submitted some time ago.
@@ -832,7 +834,7 @@ impl Left {
         // The service died before the journal said that a remote job tracker runs the job.
         if !replayed.engine.has_begun() {
             let reduces = replayed.engine.spec().reduces;
-            let settings = ParentSettings::of(&conf, splits.count(), reduces, max_state_bytes);
+            let settings = parent_settings(&conf, splits.count(), reduces, max_state_bytes);
             if let Some(settings) = settings {
                 log.hand_over(&settings)?;
                 replayed.parent = Some(Parent::new(settings));
@@ -1105,7 +1107,7 @@ mod tests {
     ) -> RemoteJob {
         let to_node = [("mapred.coronajobtracker.forceremote", "true")];
         let (submission, base, driver, events) = prepared(shared, root, &to_node).await;
-        let settings = ParentSettings::of(&submission.files.conf, 1, 1, 1 << 20).unwrap();
+        let settings = parent_settings(&submission.files.conf, 1, 1, 1 << 20).unwrap();
         let log = log(
             &shared.jobs.dirs.data_dir(submission.description.id.as_str()).join(JOURNAL),
             &base,
