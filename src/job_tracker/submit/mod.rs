@@ -51,6 +51,7 @@ use crate::jobs::statistics::Report;
 use crate::jobs::store::{ARRIVING_PAUSE, JobArrival, KnownJob, Retired, memory_of};
 use crate::launch::launcher::Launcher;
 use crate::pages::files::JobSession;
+use crate::pages::manager::NoAnswer;
 use crate::pages::shown::Shown;
 use crate::rpc::answers;
 use crate::rpc::answers::known_id;
@@ -92,6 +93,11 @@ pub(crate) enum SubmitError {
          (cm.cpu.to.resource.partitioning of the cluster manager): its request could never be served"
     )]
     NoJobTrackers,
+    #[error(
+        "the job is to have a job tracker on a node, and whether nodes have slots of type JOBTRACKER is not \
+         known: {0}"
+    )]
+    UnknownSlots(NoAnswer),
     #[error("a part of the job tracker has failed")]
     Broken,
     #[error("its journal has no record, though the job was accepted")]
@@ -307,13 +313,14 @@ impl Submitter {
         Ok(job)
     }
 
-    /// Whether the cluster has slots for job trackers, as far as its cluster manager says: a Java one does not,
-    /// and one that does not answer may have them. An answer that cannot be read is logged.
+    /// Fails unless the cluster has slots for job trackers, as far as its cluster manager says: a Java one does not
+    /// say it, and one that does not answer may have them.
     pub(crate) async fn must_offer_job_trackers(&self) -> Result<(), SubmitError> {
         match self.shown.manager.ask("/api/v1/status").await {
             Ok(status) if !offers_job_trackers(&status) => Err(SubmitError::NoJobTrackers),
             Ok(_) => Ok(()),
-            Err(reason) => {
+            Err(reason @ NoAnswer::Unreadable) => Err(SubmitError::UnknownSlots(reason)),
+            Err(reason @ (NoAnswer::Unknown | NoAnswer::NoLeader | NoAnswer::Silent)) => {
                 tracing::debug!(%reason, "not known whether the cluster has slots for job trackers");
                 Ok(())
             }
@@ -896,6 +903,7 @@ fn offers_job_trackers(status: &Status) -> bool {
 mod tests {
     use corona_mapreduce::{JobState, TaskState};
     use corona_net::testing::until;
+    use tokio::io::AsyncWriteExt;
     use tokio::sync::watch;
     use tokio::time::Instant;
 
@@ -905,7 +913,7 @@ mod tests {
     use crate::jobs::log::tests::breakable;
     use crate::jobs::store::NoPlace;
     use crate::launch::launcher::tests::tracker;
-    use crate::service::tests::service;
+    use crate::service::tests::{service, service_with};
     use corona_job_engine::parent::Remote;
 
     /// A job and its session, at a cluster manager that cannot be reached.
@@ -937,6 +945,22 @@ mod tests {
         };
         assert!(offers_job_trackers(&status(&[ResourceType::Map, ResourceType::JobTracker])));
         assert!(!offers_job_trackers(&status(&[ResourceType::Map, ResourceType::Reduce])));
+    }
+
+    #[tokio::test]
+    async fn an_answer_about_slots_of_job_trackers_that_cannot_be_read_refuses_the_job() {
+        let pages = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let at = pages.local_addr().unwrap().to_string();
+        let shared = service_with(root.path(), &[("cm.server.http.address", &at)]).await.submitter;
+        let answering = async {
+            let (mut stream, _) = pages.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{\"slots\": 7}").await.unwrap();
+            stream.shutdown().await.unwrap();
+        };
+        let (refused, ()) = tokio::join!(shared.must_offer_job_trackers(), answering);
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("JOBTRACKER is not known"), "{refused}");
     }
 
     /// What a death of the service in the middle of a submission has left of a job.
