@@ -18,7 +18,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("simulate", &["allocator", "job_simulation", "simulation", "terminal"]),
     ("config", &["model"]),
     ("mapreduce", &["config", "model"]),
-    ("job_engine", &["config", "mapreduce", "model"]),
+    ("job_engine", &["mapreduce", "model"]),
     ("job_wire", &["hadoop", "job_engine", "mapreduce", "model"]),
     (
         "job_tracker",

@@ -6,7 +6,8 @@ use corona_api::cluster::{
     Node, NodeDetail, NodeFaults, NodeGrant, NodeProblem, NodeResource, NodeSlots, Nodes, Paging,
     Pool, PoolCounts, PoolName, PoolSettings, Preemption, Queue, ReservedFor, ReservedNode,
     ResourceLimit, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,
-    SessionDetail, Sessions, Specs, Unusable, Visitor, Wait, WaitReason, handle_order,
+    SessionDetail, SessionWaits, Sessions, Specs, Unusable, Visitor, Wait, WaitReason,
+    handle_order,
 };
 use corona_engine::{
     self as engine, HolderClaim, Holding, NodeView, PoolView, Precedence, RunningSession,
@@ -146,7 +147,7 @@ pub(crate) fn session_detail(
         no_preempt: info.no_preempt.unwrap_or_default(),
         grants_total: grants.len(),
         grants: grants.iter().take(SessionDetail::MOST_GRANTS).map(grant).collect(),
-        waits: Some(waits.into_iter().map(wait).collect()),
+        waits: SessionWaits { waits: Some(waits.into_iter().map(wait).collect()) },
     }
 }
 

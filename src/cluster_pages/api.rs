@@ -12,7 +12,7 @@ use super::exchange::{self, Answer};
 use super::gather::{Overview, Pools, count_nodes, silent_hosts};
 use super::history;
 use super::problems::Problem;
-use super::site::{Denial, loaded_at};
+use super::site::{Denial, millis};
 use crate::answers::{self, PoolRemarks, by_type};
 use crate::metrics::Snapshot;
 use crate::{ConfigStatus, Manager, Pages};
@@ -222,7 +222,7 @@ impl<M: Manager> Pages<M> {
             Ok(json) => exchange::json(StatusCode::OK, json),
             Err(error) => exchange::text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         };
-        self.make_answer(serialise).await
+        self.front.make(serialise).await
     }
 }
 
@@ -316,7 +316,7 @@ fn configuration(status: &ConfigStatus) -> Configuration {
         origin: set.origin.to_string(),
     };
     Configuration {
-        loaded_ms: loaded_at(status).0,
+        loaded_ms: millis(status.loaded_at).0,
         reloads: status.reloads,
         failures: status.failures,
         errors: status.errors.clone(),

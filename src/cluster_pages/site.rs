@@ -6,15 +6,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
-use hyper::body::{Body, Incoming};
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
 use maud::{Markup, html};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::interval;
 
 use crate::exchange::{self, Answer, Parameters};
@@ -28,7 +26,7 @@ use crate::metrics::original::Records;
 use crate::pages::kill::SAFE_MODE;
 use crate::problems::{self, Problem, Sources};
 use crate::standby::write_leader_metrics;
-use crate::{ConfigStatus, Manager, Restart, api, conf, original, pages};
+use crate::{Manager, Restart, api, conf, original, pages};
 use corona_access::{Gate, Peer};
 use corona_api::cluster::JournalStatus;
 use corona_config::{AccessSettings, ClusterManagerSettings, HostFiles, HostPort, Secret};
@@ -41,10 +39,10 @@ use corona_web::attempts::{Attempts, Failed};
 use corona_web::events::{Stream, Wanted};
 use corona_web::frame::{Frame, Updates};
 use corona_web::hosts::Hosts;
-use corona_web::making::{REFRESH_MS, compress, make_answer, refresh_ms};
+use corona_web::making::{REFRESH_MS, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
-use corona_web::server::{Admission, Room, Site, serve};
-use corona_web::{compression, files};
+use corona_web::prometheus::{self, Text};
+use corona_web::server::{Front, RequestBody, Room, Site, serve};
 
 /// The pages that every page leads to.
 const SECTIONS: [(&str, &str); 6] = [
@@ -55,8 +53,6 @@ const SECTIONS: [(&str, &str); 6] = [
     ("/retired", "Retired"),
     ("/configuration", "Configuration"),
 ];
-/// Answers that are made at a time: each may hold a copy of all sessions or nodes.
-const MAKERS: usize = 2;
 /// The driving task is taken for dead when it was not seen for longer than this.
 const BEAT_LIMIT: Duration = Duration::from_secs(10);
 
@@ -80,11 +76,7 @@ pub struct Pages<M: Manager> {
     /// Where the proxy job tracker shows finished jobs.
     finished_jobs: Option<String>,
     attempts: Attempts,
-    admission: Admission,
-    /// A place for each answer that is being made.
-    makers: Semaphore,
-    /// The same for metrics, which do not wait behind pages.
-    scrapers: Semaphore,
+    pub(crate) front: Front,
 }
 
 impl<M: Manager> Pages<M> {
@@ -97,12 +89,6 @@ impl<M: Manager> Pages<M> {
         of_manager: &ClusterManagerSettings,
     ) -> Pages<M> {
         let (settings, host) = (&of_manager.web, &*of_manager.http_address.host);
-        let names = settings.hosts.iter().map(|name| &**name).chain([host]);
-        let room = Room {
-            connections: settings.max_connections,
-            of_peer: settings.max_connections_per_peer,
-            probes: settings.probe_connections,
-        };
         Pages {
             gather: Gather::new(manager.clone(), settings.tracker_port),
             started: manager.look(|_, now| now),
@@ -113,12 +99,10 @@ impl<M: Manager> Pages<M> {
             running_jobs: settings.running_jobs.as_ref().and_then(HostPort::page_address),
             finished_jobs: settings.finished_jobs.as_ref().and_then(HostPort::page_address),
             attempts: Attempts::default(),
-            admission: Admission::new(room, Hosts::of_machine(names)).with_gate(gate),
+            front: front(of_manager, gate),
             access: of_manager.access.clone(),
             host_files: of_manager.host_files.clone(),
             manager,
-            makers: Semaphore::new(MAKERS),
-            scrapers: Semaphore::new(1),
         }
     }
 
@@ -150,117 +134,6 @@ impl<M: Manager> Pages<M> {
     pub fn take_sample(&self) {
         let Overview { now, slots, .. } = self.gather.overview();
         self.history.add(Sample { at: now, slots }, self.manager.metrics());
-    }
-
-    /// The answer to a request, compressed if the reader takes that.
-    pub async fn respond<B>(
-        self: Arc<Self>,
-        request: Request<B>,
-        caller: Peer,
-        stop: watch::Receiver<bool>,
-    ) -> Answer
-    where
-        B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
-    {
-        let is_accepted = compression::is_accepted(request.headers());
-        let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
-        let answer = self.clone().answer_plain(request, caller, stop).await;
-        compress(answer, is_accepted, makers).await
-    }
-
-    async fn answer_plain<B>(
-        self: Arc<Self>,
-        request: Request<B>,
-        caller: Peer,
-        stop: watch::Receiver<bool>,
-    ) -> Answer
-    where
-        B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
-    {
-        let (head, body) = request.into_parts();
-        let peer = caller.address;
-        let path = head.uri.path().to_owned();
-        let query = head.uri.query().unwrap_or_default().to_owned();
-        let mut parameters = Parameters::parse(query.as_bytes());
-        let segments: Vec<&str> = path.split('/').skip(1).collect();
-        let own = ("cluster manager", "corona.cm.web.hosts");
-        if let Some(refused) = self.admission.misdirected(&path, &head.headers, own) {
-            return refused;
-        }
-        match (&head.method, &segments[..]) {
-            (&Method::POST, ["sessions", handle, "kill"]) => {
-                let form = read_own_form(&head.headers, body).await;
-                let handle = exchange::decode_segment(handle).into_owned();
-                return self.kill(&handle, form, peer).await;
-            }
-            (&Method::POST, ["nodes", name, "clear-blacklist"]) => {
-                let form = read_own_form(&head.headers, body).await;
-                let name = exchange::decode_segment(name).into_owned();
-                return self.clear_blacklist_by_form(&name, &form, peer).await;
-            }
-            (&Method::POST, ["api", "v1", "nodes", name, "clear-blacklist"]) => {
-                let form = read_own_form(&head.headers, body).await;
-                let name = exchange::decode_segment(name).into_owned();
-                return self.clear_blacklist_by_api(&name, &form, peer).await;
-            }
-            (&Method::POST, ["api", "v1", "nodes", name, "drain"]) => {
-                let name = exchange::decode_segment(name).into_owned();
-                let is_own = exchange::is_own_form(&head.headers);
-                let form = exchange::read_form(&head.headers, body).await.filter(|_| is_own);
-                return self.drain(&name, form, peer).await;
-            }
-            (&Method::POST, ["api", "v1", "nodes", name, "restart"]) => {
-                let name = exchange::decode_segment(name).into_owned();
-                let is_own = exchange::is_own_form(&head.headers);
-                let form = exchange::read_form(&head.headers, body).await.filter(|_| is_own);
-                return self.restart(&name, form, peer).await;
-            }
-            (&Method::POST, ["api", "v1", "step-down"]) => {
-                return self.step_down(&head.headers, peer);
-            }
-            // The original takes both, and scripts may send either.
-            (&Method::POST, ["active_json.jsp" | "retired_json.jsp" | "pool_json.jsp"]) => {
-                let form = exchange::read_form(&head.headers, body).await.unwrap_or_default();
-                let form: Vec<(&str, &str)> = form.iter().collect();
-                parameters = parameters.with(&form);
-            }
-            (&Method::GET | &Method::HEAD, _) => {}
-            _ => {
-                let sentence = "only GET and HEAD are supported\n";
-                return exchange::text(StatusCode::METHOD_NOT_ALLOWED, sentence);
-            }
-        }
-        if let ["api", "v1", "events"] = segments[..] {
-            let last = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
-            let wanted = Wanted { job: None, reader: Some(caller) };
-            return self.manager.events().answer(last, &parameters, wanted, stop);
-        }
-        match segments[..] {
-            ["api", "v1"] | ["api", "v1", ""] => return api::index(),
-            ["api", "v1", ..] => {
-                let path = path.strip_prefix(api::PREFIX).unwrap_or_default();
-                return self.answer_api(path, &query).await;
-            }
-            ["api", ..] => return api::no_such_address(),
-            _ => {}
-        }
-        let answered = match segments[..] {
-            ["static", name] => files::file(name).map(|(kind, text)| exchange::file(kind, text)),
-            ["healthz"] => Some(self.health()),
-            ["readyz"] => Some(self.readiness(&stop)),
-            ["metrics"] => Some(self.answer_metrics(&parameters).await),
-            _ => None,
-        };
-        if let Some(answered) = answered {
-            return answered;
-        }
-        if let Some(answered) = self.answer_as_the_original(&segments, &parameters).await {
-            return answered;
-        }
-        match self.clone().page(&segments, parameters).await {
-            Some(answered) => answered,
-            None => self.not_found("There is nothing at this address."),
-        }
     }
 
     /// The page at a path; `None` if there is none.
@@ -318,7 +191,7 @@ impl<M: Manager> Pages<M> {
             }
             ["configuration"] => {
                 let status = self.manager.configuration();
-                let loaded_at = loaded_at(&status);
+                let loaded_at = millis(status.loaded_at);
                 let title = "Configuration";
                 let refresh = Some(REFRESH_MS);
                 self.make("/configuration", title, overview, refresh, move |_| {
@@ -638,18 +511,12 @@ impl<M: Manager> Pages<M> {
     ) -> Answer {
         let frame = self.frame(Some(section), title, overview.now, overview.safe_mode);
         let [before, after] = Frame { refresh_ms, ..frame }.around();
-        self.make_answer(move || {
-            let content = content(&overview);
-            exchange::html(StatusCode::OK, html! { (before) (content) (after) })
-        })
-        .await
-    }
-
-    pub(crate) async fn make_answer(
-        &self,
-        make: impl FnOnce() -> Answer + Send + 'static,
-    ) -> Answer {
-        make_answer(&self.makers, make).await
+        self.front
+            .make(move || {
+                let content = content(&overview);
+                exchange::html(StatusCode::OK, html! { (before) (content) (after) })
+            })
+            .await
     }
 
     /// A page with a sentence.
@@ -693,17 +560,6 @@ impl<M: Manager> Pages<M> {
         self.say(StatusCode::NOT_FOUND, "Not found", sentence)
     }
 
-    /// Whether the process lives: the task that drives the engine comes by.
-    fn health(&self) -> Answer {
-        fine_or("ok\n", sickness(self.manager.metrics().since_beat()))
-    }
-
-    /// Whether calls are served and not refused.
-    fn readiness(&self, stop: &watch::Receiver<bool>) -> Answer {
-        let (stopping, safe_mode) = (*stop.borrow(), self.manager.metrics().safe_mode());
-        fine_or("ready\n", unreadiness(stopping, safe_mode, self.manager.metrics().since_beat()))
-    }
-
     async fn answer_metrics(&self, parameters: &Parameters) -> Answer {
         let form = parameters.get("format").unwrap_or_default().to_owned();
         if !["", "prometheus", "json", "text"].contains(&&*form) {
@@ -712,26 +568,27 @@ impl<M: Manager> Pages<M> {
         }
         let (metrics, gauges) = (self.manager.metrics().clone(), self.gauges().await);
         let ha = self.manager.ha();
-        make_answer(&self.scrapers, move || {
-            let original = || Records::new(&metrics, &gauges, &machine_name_or_localhost());
-            match &*form {
-                // The original sends its JSON under this name too.
-                "json" => exchange::respond(
-                    StatusCode::OK,
-                    "text/html; charset=utf-8",
-                    original().to_json(),
-                ),
-                "text" => exchange::text(StatusCode::OK, original().to_text()),
-                _ => {
-                    let mut text = exposition::render(&metrics, &gauges);
-                    if let Some(standing) = &ha {
-                        write_leader_metrics(&mut text, standing);
+        self.front
+            .make_metrics(move || {
+                let original = || Records::new(&metrics, &gauges, &machine_name_or_localhost());
+                match &*form {
+                    // The original sends its JSON under this name too.
+                    "json" => exchange::respond(
+                        StatusCode::OK,
+                        "text/html; charset=utf-8",
+                        original().to_json(),
+                    ),
+                    "text" => exchange::text(StatusCode::OK, original().to_text()),
+                    _ => {
+                        let mut text = Text(exposition::render(&metrics, &gauges));
+                        if let Some(standing) = &ha {
+                            write_leader_metrics(&mut text, standing);
+                        }
+                        prometheus::answer(text.0)
                     }
-                    exchange::respond(StatusCode::OK, exposition::CONTENT_TYPE, text)
                 }
-            }
-        })
-        .await
+            })
+            .await
     }
 
     async fn gauges(&self) -> Gauges {
@@ -759,11 +616,13 @@ impl<M: Manager> Pages<M> {
                 errors: status.errors.len() as u64,
                 reloads: status.reloads,
                 failures: status.failures,
-                loaded_seconds: loaded_at(&status).0 as f64 / 1000.0,
+                loaded_seconds: millis(status.loaded_at).0 as f64 / 1000.0,
             },
             web: WebCounts {
-                connections: self.admission.open() as u64,
+                connections: self.front.open() as u64,
                 subscribers: self.manager.events().subscribers() as u64,
+                requests: self.front.requests(),
+                refused: self.front.refused(),
             },
         }
     }
@@ -779,17 +638,17 @@ impl<M: Manager> Pages<M> {
             "active_json.jsp" => {
                 let (sessions, filter) = (self.gather.sessions().await, Filter::new(parameters));
                 let kinds = self.gather.overview().kinds;
-                self.make_answer(move || original::active(&sessions, &kinds, &filter)).await
+                self.front.make(move || original::active(&sessions, &kinds, &filter)).await
             }
             "retired_json.jsp" => {
                 let (retired, filter) = (self.gather.retired().await, Filter::new(parameters));
                 let kinds = self.gather.overview().kinds;
-                self.make_answer(move || original::retired(&retired, &kinds, &filter)).await
+                self.front.make(move || original::retired(&retired, &kinds, &filter)).await
             }
             "pool_json.jsp" => {
                 let (pools, filter) = (self.gather.pools().await, Filter::new(parameters));
                 let overview = self.gather.overview();
-                self.make_answer(move || original::pools(&pools, &overview, &filter)).await
+                self.front.make(move || original::pools(&pools, &overview, &filter)).await
             }
             "cm.jsp" | "cm_old.jsp" | "index.html" => original::cluster_page(parameters),
             "machines.jsp" => original::machines(parameters),
@@ -804,29 +663,103 @@ impl<M: Manager> Pages<M> {
 impl<M: Manager> Site for Pages<M> {
     type Stream = Stream;
 
-    fn admission(&self) -> &Admission {
-        &self.admission
+    fn front(&self) -> &Front {
+        &self.front
     }
 
     fn may_connect(&self, peer: SocketAddr) -> bool {
         self.access.web_networks.contain(peer.ip())
     }
 
-    fn count_request(&self) {
-        self.manager.metrics().web_requests.add(1);
+    fn sickness(&self) -> Option<String> {
+        sickness(self.manager.metrics().since_beat())
     }
 
-    fn count_refused(&self) {
-        self.manager.metrics().web_refused.add(1);
+    fn unreadiness(&self) -> Option<String> {
+        let safe_mode = self.manager.metrics().safe_mode().then(|| "safe mode".to_owned());
+        safe_mode.or_else(|| self.sickness())
     }
 
-    async fn answer(
+    async fn metrics(self: Arc<Self>, parameters: Parameters) -> Answer {
+        self.answer_metrics(&parameters).await
+    }
+
+    async fn answer<B: RequestBody>(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<B>,
         caller: Peer,
         stop: watch::Receiver<bool>,
     ) -> Answer {
-        self.respond(request, caller, stop).await
+        let (head, body) = request.into_parts();
+        let peer = caller.address;
+        let path = head.uri.path().to_owned();
+        let query = head.uri.query().unwrap_or_default().to_owned();
+        let mut parameters = Parameters::parse(query.as_bytes());
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        match (&head.method, &segments[..]) {
+            (&Method::POST, ["sessions", handle, "kill"]) => {
+                let form = read_own_form(&head.headers, body).await;
+                let handle = exchange::decode_segment(handle).into_owned();
+                return self.kill(&handle, form, peer).await;
+            }
+            (&Method::POST, ["nodes", name, "clear-blacklist"]) => {
+                let form = read_own_form(&head.headers, body).await;
+                let name = exchange::decode_segment(name).into_owned();
+                return self.clear_blacklist_by_form(&name, &form, peer).await;
+            }
+            (&Method::POST, ["api", "v1", "nodes", name, "clear-blacklist"]) => {
+                let form = read_own_form(&head.headers, body).await;
+                let name = exchange::decode_segment(name).into_owned();
+                return self.clear_blacklist_by_api(&name, &form, peer).await;
+            }
+            (&Method::POST, ["api", "v1", "nodes", name, "drain"]) => {
+                let name = exchange::decode_segment(name).into_owned();
+                let is_own = exchange::is_own_form(&head.headers);
+                let form = exchange::read_form(&head.headers, body).await.filter(|_| is_own);
+                return self.drain(&name, form, peer).await;
+            }
+            (&Method::POST, ["api", "v1", "nodes", name, "restart"]) => {
+                let name = exchange::decode_segment(name).into_owned();
+                let is_own = exchange::is_own_form(&head.headers);
+                let form = exchange::read_form(&head.headers, body).await.filter(|_| is_own);
+                return self.restart(&name, form, peer).await;
+            }
+            (&Method::POST, ["api", "v1", "step-down"]) => {
+                return self.step_down(&head.headers, peer);
+            }
+            // The original takes both, and scripts may send either.
+            (&Method::POST, ["active_json.jsp" | "retired_json.jsp" | "pool_json.jsp"]) => {
+                let form = exchange::read_form(&head.headers, body).await.unwrap_or_default();
+                let form: Vec<(&str, &str)> = form.iter().collect();
+                parameters = parameters.with(&form);
+            }
+            (&Method::GET | &Method::HEAD, _) => {}
+            _ => {
+                let sentence = "only GET and HEAD are supported\n";
+                return exchange::text(StatusCode::METHOD_NOT_ALLOWED, sentence);
+            }
+        }
+        if let ["api", "v1", "events"] = segments[..] {
+            let last = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
+            let wanted = Wanted { job: None, reader: Some(caller) };
+            return self.manager.events().answer(last, &parameters, wanted, stop);
+        }
+        match segments[..] {
+            ["api", "v1"] | ["api", "v1", ""] => return api::index(),
+            ["api", "v1", ..] => {
+                let path = path.strip_prefix(api::PREFIX).unwrap_or_default();
+                return self.answer_api(path, &query).await;
+            }
+            ["api", ..] => return api::no_such_address(),
+            _ => {}
+        }
+        if let Some(answered) = self.answer_as_the_original(&segments, &parameters).await {
+            return answered;
+        }
+        match self.clone().page(&segments, parameters).await {
+            Some(answered) => answered,
+            None => self.not_found("There is nothing at this address."),
+        }
     }
 }
 
@@ -866,26 +799,21 @@ impl Denial {
     }
 }
 
-const NOT_DRIVEN: &str = "the engine is not driven\n";
-
 /// The problem with a process whose driving task was last seen so long ago, if any.
-fn sickness(since_beat: Duration) -> Option<&'static str> {
-    (since_beat > BEAT_LIMIT).then_some(NOT_DRIVEN)
+fn sickness(since_beat: Duration) -> Option<String> {
+    (since_beat > BEAT_LIMIT).then(|| "the engine is not driven".to_owned())
 }
 
-/// Why calls would not be served.
-fn unreadiness(stopping: bool, safe_mode: bool, since_beat: Duration) -> Option<&'static str> {
-    if stopping {
-        return Some("stopping\n");
-    }
-    if safe_mode { Some("safe mode\n") } else { sickness(since_beat) }
-}
-
-fn fine_or(fine: &'static str, why_not: Option<&'static str>) -> Answer {
-    match why_not {
-        None => exchange::text(StatusCode::OK, fine),
-        Some(why_not) => exchange::text(StatusCode::SERVICE_UNAVAILABLE, why_not),
-    }
+/// The front of a cluster manager with these settings.
+pub(crate) fn front(settings: &ClusterManagerSettings, gate: Arc<Gate>) -> Front {
+    let web = &settings.web;
+    let room = Room {
+        connections: web.max_connections,
+        of_peer: web.max_connections_per_peer,
+        probes: web.probe_connections,
+    };
+    let names = web.hosts.iter().map(|name| &**name).chain([&*settings.http_address.host]);
+    Front::new(("cluster manager", "corona.cm.web.hosts"), room, Hosts::of_machine(names), gate)
 }
 
 /// A host name up to its first dot; an address as it is.
@@ -896,8 +824,9 @@ fn short_name(host: &str) -> &str {
     }
 }
 
-pub(crate) fn loaded_at(status: &ConfigStatus) -> Millis {
-    let since_epoch = status.loaded_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+/// A time of the system's clock.
+pub(crate) fn millis(at: SystemTime) -> Millis {
+    let since_epoch = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     Millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
@@ -913,16 +842,9 @@ mod tests {
 
     #[test]
     fn health_and_readiness_say_why_not() {
-        let (soon, late) = (BEAT_LIMIT, BEAT_LIMIT + Duration::from_millis(1));
-        for (stopping, safe_mode, since_beat, sick, unready) in [
-            (false, false, soon, None, None),
-            (false, true, soon, None, Some("safe mode\n")),
-            (true, true, soon, None, Some("stopping\n")),
-            (false, false, late, Some(NOT_DRIVEN), Some(NOT_DRIVEN)),
-        ] {
-            assert_eq!(sickness(since_beat), sick);
-            assert_eq!(unreadiness(stopping, safe_mode, since_beat), unready);
-        }
+        assert_eq!(sickness(BEAT_LIMIT), None);
+        let late = sickness(BEAT_LIMIT + Duration::from_millis(1));
+        assert_eq!(late.as_deref(), Some("the engine is not driven"));
     }
 
     #[test]

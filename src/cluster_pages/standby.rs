@@ -1,58 +1,60 @@
 //! The pages of an instance that does not lead: they show its role, and where the leader is. The metrics of
 //! instances.
 
-use std::fmt::{self, Debug, Write};
+use std::fmt::{self, Debug};
 use std::net::SocketAddr;
-use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use http_body_util::{Either, Full};
-use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response, StatusCode};
-use maud::{DOCTYPE, html};
-use tokio::net::TcpListener;
+use http_body_util::Full;
+use hyper::{Request, StatusCode};
+use maud::{Markup, html};
 use tokio::sync::watch;
 
-use corona_access::Gate;
+use crate::site::{front, millis};
+use corona_access::{Gate, Peer};
 use corona_api::cluster::{HaStatus, StandbyOfLeader, StandbyState, StandbyStatus};
 use corona_config::{ClusterManagerSettings, Networks};
-use corona_net::connections::{Connections, accept};
 use corona_standby::Role;
-use corona_web::http;
-use corona_web::session;
+use corona_web::exchange::{self, Answer, Parameters};
+use corona_web::frame::Frame;
+use corona_web::prometheus::{self, Family, Shape, Text};
+use corona_web::server::{Front, RequestBody, Site};
 
-/// A metric's name and meaning.
-pub(crate) type Gauge = (&'static str, &'static str);
+const fn gauge(name: &'static str, help: &'static str) -> Family {
+    Family { name, shape: Shape::Gauge, help }
+}
 
-const ROLE: Gauge = ("corona_ha_role", "1 for the role that this instance has, otherwise 0.");
-const STANDBY_IN_SYNC: Gauge =
-    ("corona_ha_standby_in_sync", "1 for each standby that may take over, 0 for one that copies.");
-const STANDBY_ACKNOWLEDGED: Gauge = (
+const ROLE: Family = gauge("corona_ha_role", "1 for the role that this instance has, otherwise 0.");
+const STANDBY_IN_SYNC: Family = gauge(
+    "corona_ha_standby_in_sync",
+    "1 for each standby that may take over, 0 for one that copies.",
+);
+const STANDBY_ACKNOWLEDGED: Family = gauge(
     "corona_ha_standby_acknowledged_record",
     "Number of the last record that a standby has stored.",
 );
-const STANDBY_SLOW: Gauge = (
+const STANDBY_SLOW: Family = gauge(
     "corona_ha_standby_slow",
     "1 for each standby that does not count because it delayed calls, otherwise 0.",
 );
-const ZOOKEEPER_CONNECTED: Gauge =
-    ("corona_ha_zookeeper_connected", "1 if ZooKeeper can be reached, otherwise 0.");
-const COPY_COMPLETE: Gauge = (
+const ZOOKEEPER_CONNECTED: Family =
+    gauge("corona_ha_zookeeper_connected", "1 if ZooKeeper can be reached, otherwise 0.");
+const COPY_COMPLETE: Family = gauge(
     "corona_ha_copy_complete",
     "1 if this standby has a complete copy of the journal, otherwise 0.",
 );
-const LAST_RECORD: Gauge =
-    ("corona_ha_last_record", "Number of the last record of this standby's copy.");
-const RELAYED_CONNECTIONS: Gauge = (
+const LAST_RECORD: Family =
+    gauge("corona_ha_last_record", "Number of the last record of this standby's copy.");
+const RELAYED_CONNECTIONS: Family = gauge(
     "corona_ha_relayed_connections",
     "Connections that are relayed to the leader or wait for one.",
 );
 
 /// All metrics of instances. A test holds `docs/operate/metrics.md` against them.
 #[cfg(test)]
-pub(crate) const GAUGES: [Gauge; 8] = [
+pub(crate) const GAUGES: [Family; 8] = [
     ROLE,
     STANDBY_IN_SYNC,
     STANDBY_ACKNOWLEDGED,
@@ -69,8 +71,7 @@ pub struct StandbyPages {
     status: Box<dyn Fn() -> StandbyStatus + Send + Sync>,
     /// Who may see the pages.
     networks: Networks,
-    connections: Arc<Connections>,
-    gate: Arc<Gate>,
+    front: Front,
 }
 
 impl Debug for StandbyPages {
@@ -86,166 +87,118 @@ impl StandbyPages {
         gate: Arc<Gate>,
         status: impl Fn() -> StandbyStatus + Send + Sync + 'static,
     ) -> StandbyPages {
-        let of = &settings.web;
         StandbyPages {
             status: Box::new(status),
             networks: settings.access.web_networks.clone(),
-            connections: Connections::new(of.max_connections, of.max_connections_per_peer),
-            gate,
+            front: front(settings, gate),
         }
-    }
-
-    /// Serves until `stop` becomes true.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
-        let admit = |peer: SocketAddr| {
-            let place = self.connections.admit(peer.ip()).ok()?;
-            self.networks.contain(peer.ip()).then_some((place, ()))
-        };
-        let pages = self.clone();
-        accept(listener, stop, &self.gate, admit, move |stream, peer, place, ()| {
-            let pages = pages.clone();
-            async move {
-                let answer = |request: Request<Incoming>| {
-                    let admitted = session::admit::<Full<Bytes>, _>(&pages.gate, &request, &peer);
-                    let answer = match admitted {
-                        Continue(admitted) => {
-                            let answer = pages.answer(request.uri().path());
-                            session::end(admitted.noted, answer.status());
-                            answer.map(Either::Left)
-                        }
-                        Break(answer) => answer,
-                    };
-                    async move { answer }
-                };
-                http::serve(stream, &place, http::Limits::default(), answer).await;
-            }
-        })
-        .await;
-    }
-
-    fn answer(&self, path: &str) -> Response<Full<Bytes>> {
-        let status = (self.status)();
-        let json = |status_code, value: &StandbyStatus| {
-            let mut text = String::new();
-            // A structure of texts and numbers has a form in JSON.
-            if let Ok(form) = serde_json::to_string(value) {
-                text = form;
-            }
-            respond(status_code, "application/json", text)
-        };
-        match path {
-            "/healthz" => respond(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".into()),
-            "/readyz" => {
-                let text = format!("{}\n", status.error);
-                respond(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", text)
-            }
-            "/metrics" => respond(
-                StatusCode::OK,
-                "text/plain; version=0.0.4; charset=utf-8",
-                self.metrics(&status),
-            ),
-            path if path.starts_with("/api/") => json(StatusCode::SERVICE_UNAVAILABLE, &status),
-            "/" => respond(StatusCode::OK, HTML, page(&status, path)),
-            path => respond(StatusCode::SERVICE_UNAVAILABLE, HTML, page(&status, path)),
-        }
-    }
-
-    fn metrics(&self, status: &StandbyStatus) -> String {
-        let mut text = String::new();
-        write_role(&mut text, &status.ha.role);
-        let StandbyState { zookeeper_connected, copy_complete, last_record, .. } = status.ha;
-        for (gauge, value) in [
-            (ZOOKEEPER_CONNECTED, u64::from(zookeeper_connected)),
-            (COPY_COMPLETE, u64::from(copy_complete)),
-            (LAST_RECORD, last_record),
-            (RELAYED_CONNECTIONS, status.ha.relayed_connections),
-        ] {
-            write_gauge(&mut text, gauge, &[(String::new(), value)]);
-        }
-        text
     }
 }
 
+impl Site for StandbyPages {
+    type Stream = Full<Bytes>;
+
+    fn front(&self) -> &Front {
+        &self.front
+    }
+
+    fn may_connect(&self, peer: SocketAddr) -> bool {
+        self.networks.contain(peer.ip())
+    }
+
+    fn unreadiness(&self) -> Option<String> {
+        Some((self.status)().error)
+    }
+
+    async fn metrics(self: Arc<Self>, _: Parameters) -> Answer {
+        prometheus::answer(metrics(&(self.status)()))
+    }
+
+    async fn answer<B: RequestBody>(
+        self: Arc<Self>,
+        request: Request<B>,
+        _: Peer,
+        _: watch::Receiver<bool>,
+    ) -> Answer {
+        let (path, status) = (request.uri().path(), (self.status)());
+        if path.starts_with("/api/") {
+            // A structure of texts and numbers has a form in JSON.
+            let json = serde_json::to_string(&status).unwrap_or_default();
+            return exchange::json(StatusCode::SERVICE_UNAVAILABLE, json);
+        }
+        let code = if path == "/" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        exchange::html(code, page(&status, path))
+    }
+}
+
+/// All metrics of an instance that does not lead.
+fn metrics(status: &StandbyStatus) -> String {
+    let mut text = Text(String::new());
+    write_role(&mut text, &status.ha.role);
+    let StandbyState { zookeeper_connected, copy_complete, last_record, .. } = status.ha;
+    text.family(ZOOKEEPER_CONNECTED).value(u8::from(zookeeper_connected));
+    text.family(COPY_COMPLETE).value(u8::from(copy_complete));
+    text.family(LAST_RECORD).value(last_record);
+    text.family(RELAYED_CONNECTIONS).value(status.ha.relayed_connections);
+    text.0
+}
+
 /// Adds the metrics of a leader.
-pub(crate) fn write_leader_metrics(text: &mut String, ha: &HaStatus) {
+pub(crate) fn write_leader_metrics(text: &mut Text, ha: &HaStatus) {
     write_role(text, &ha.role);
-    for (gauge, value) in [
+    for (family, value) in [
         (STANDBY_IN_SYNC, (|of| u64::from(of.in_sync)) as fn(&StandbyOfLeader) -> u64),
         (STANDBY_ACKNOWLEDGED, |of| of.acknowledged_record),
         (STANDBY_SLOW, |of| u64::from(of.slow)),
     ] {
-        let line = |of: &StandbyOfLeader| (format!("{{instance=\"{}\"}}", of.instance), value(of));
-        write_gauge(text, gauge, &ha.standbys.iter().map(line).collect::<Vec<_>>());
+        let mut samples = text.family(family);
+        for standby in &ha.standbys {
+            samples.labelled(&[("instance", &standby.instance)], value(standby));
+        }
     }
 }
 
-fn write_role(text: &mut String, role: &str) {
-    let lines = Role::ALL.map(|known| {
-        let name = known.name();
-        (format!("{{role=\"{name}\"}}"), u64::from(name == role))
-    });
-    write_gauge(text, ROLE, &lines);
-}
-
-fn write_gauge(text: &mut String, (name, help): Gauge, lines: &[(String, u64)]) {
-    // Writing to a text never fails.
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
-    for (labels, value) in lines {
-        let _ = writeln!(text, "{name}{labels} {value}");
+fn write_role(text: &mut Text, role: &str) {
+    let mut samples = text.family(ROLE);
+    for known in Role::ALL {
+        samples.labelled(&[("role", known.name())], u8::from(known.name() == role));
     }
 }
 
-const HTML: &str = "text/html; charset=utf-8";
-/// Nothing is loaded from anywhere.
-const POLICY: &str = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'";
-
-fn page(status: &StandbyStatus, path: &str) -> String {
+/// The page at this path of the leader, as far as it can be shown here: where the leader is.
+fn page(status: &StandbyStatus, path: &str) -> Markup {
     let StandbyState { role, instance, leader_pages, copy_complete, last_record, .. } = &status.ha;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                title { "Corona cluster manager: " (role) }
+    let content = html! {
+        h1 { "This cluster manager is " @if role == "standby" { "a " } (role) }
+        @if let Some(why) = &status.ha.fenced_because {
+            p { "It has led, and stopped: " (why) "." }
+        }
+        @match leader_pages {
+            Some(pages) => p {
+                "The leader's pages are at "
+                a href={ (pages.trim_end_matches('/')) (path) } { (pages) }
+                "."
+            },
+            None => p { "No leader is known." },
+        }
+        ul {
+            li { "Instance: " (instance) }
+            li { "ZooKeeper: " @if status.ha.zookeeper_connected { "connected" } @else { "not connected" } }
+            li {
+                "Copy of the journal: "
+                @if *copy_complete { "complete" } @else { "not complete" }
+                ", up to record " (last_record)
             }
-            body {
-                h1 { "This cluster manager is " @if role == "standby" { "a " } (role) }
-                @if let Some(why) = &status.ha.fenced_because {
-                    p { "It has led, and stopped: " (why) "." }
-                }
-                @match leader_pages {
-                    Some(pages) => p {
-                        "The leader's pages are at "
-                        a href={ (pages.trim_end_matches('/')) (path) } { (pages) }
-                        "."
-                    },
-                    None => p { "No leader is known." },
-                }
-                ul {
-                    li { "Instance: " (instance) }
-                    li { "ZooKeeper: " @if status.ha.zookeeper_connected { "connected" } @else { "not connected" } }
-                    li {
-                        "Copy of the journal: "
-                        @if *copy_complete { "complete" } @else { "not complete" }
-                        ", up to record " (last_record)
-                    }
-                    li { "Connections relayed: " (status.ha.relayed_connections) }
-                }
-            }
+            li { "Connections relayed: " (status.ha.relayed_connections) }
         }
     };
-    corona_web::exchange::page_text(page)
-}
-
-fn respond(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    for (name, value) in [
-        (CONTENT_TYPE, content_type),
-        (CACHE_CONTROL, "no-store"),
-        (CONTENT_SECURITY_POLICY, POLICY),
-    ] {
-        answer.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    answer
+    let frame = Frame {
+        title: role,
+        host: instance,
+        service: instance.clone(),
+        links: vec![(Some("/metrics".into()), "Metrics")],
+        now: millis(SystemTime::now()),
+        ..Frame::default()
+    };
+    frame.page(&content)
 }

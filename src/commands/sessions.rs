@@ -404,7 +404,7 @@ fn explanation(
     );
     text.push_str(&counts_table(session).render(console, wide));
     text.push('\n');
-    let waits = waits(session, detail.waits.as_deref());
+    let waits = waits(session, detail.waits.waits.as_deref());
     text.push_str(&wrapped(&waits, "", console.width.filter(|_| !wide)));
     if with_grants {
         text.push('\n');

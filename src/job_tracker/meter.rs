@@ -52,8 +52,6 @@ pub(crate) struct Meter {
     pub(crate) fetch_failures: Counter,
     /// From a task tracker's heartbeat to the orders that follow from it.
     pub(crate) report_to_action: Histogram,
-    pub(crate) web_requests: Counter,
-    pub(crate) web_refused: Counter,
 }
 
 impl Meter {

@@ -2,11 +2,10 @@
 //! Spec: mapreduce/08 §8.8.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use http_body_util::Either;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::header::{HeaderMap, HeaderValue, LOCATION};
 use hyper::{Method, Request, StatusCode};
 use tokio::sync::watch;
@@ -20,10 +19,9 @@ use corona_config::HostPort;
 use corona_mapreduce::JobId;
 pub(super) use corona_web::exchange::Parameters;
 use corona_web::exchange::{self, Answer, respond, text};
-use corona_web::making::{compress, make_answer};
 use corona_web::operator::{Objection, read_own_form};
-use corona_web::server::{Admission, Site};
-use corona_web::{compression, files, prometheus};
+use corona_web::prometheus;
+use corona_web::server::{Front, RequestBody, Site};
 
 /// A body that is sent piece by piece. Its errors end the connection.
 pub(super) type PageBody = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -33,44 +31,24 @@ pub(super) type Page = Answer<PageBody>;
 impl Site for ProxyContext {
     type Stream = PageBody;
 
-    fn admission(&self) -> &Admission {
-        &self.admission
+    fn front(&self) -> &Front {
+        &self.front
     }
 
-    fn count_request(&self) {
-        self.web_requests.fetch_add(1, Ordering::Relaxed);
+    async fn metrics(self: Arc<Self>, _: Parameters) -> Page {
+        let own = self.clone();
+        self.front.make_metrics(move || prometheus::answer(super::metrics::render(&own))).await
     }
 
-    fn count_refused(&self) {
-        self.web_refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    async fn answer(
+    async fn answer<B: RequestBody>(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        request: Request<B>,
         caller: Peer,
-        stop: watch::Receiver<bool>,
+        _stop: watch::Receiver<bool>,
     ) -> Page {
-        let is_accepted = compression::is_accepted(request.headers());
-        let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
-        let page = self.clone().answer_plain(request, &caller, &stop).await;
-        compress(page, is_accepted, makers).await
-    }
-}
-
-impl ProxyContext {
-    async fn answer_plain(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        caller: &Peer,
-        stop: &watch::Receiver<bool>,
-    ) -> Page {
+        let caller = &caller;
         let (head, body) = request.into_parts();
         let path = head.uri.path();
-        let own = ("proxy job tracker", "corona.pjt.http.hosts");
-        if let Some(refused) = self.admission.misdirected(path, &head.headers, own) {
-            return refused;
-        }
         let query = Parameters::parse(head.uri.query().unwrap_or_default().as_bytes());
         if let Some(place) = path.strip_prefix("/proxy/") {
             let rest = head.uri.path_and_query().map_or("", |both| both.as_str());
@@ -86,35 +64,16 @@ impl ProxyContext {
         }
         match (path, &head.method) {
             ("/proxy", &Method::POST) => self.proxy_post(caller, &head.headers, body, query).await,
-            (_, &Method::GET | &Method::HEAD) => match path {
-                "/healthz" => text(StatusCode::OK, "ok\n"),
-                "/readyz" if *stop.borrow() => text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
-                "/readyz" => text(StatusCode::OK, "ready\n"),
-                "/proxy" => self.proxy(caller, &query).await,
-                "/metrics" => {
-                    let shared = self.clone();
-                    make_answer(&self.scrapers, move || {
-                        let metrics = super::metrics::render(&shared);
-                        respond(StatusCode::OK, prometheus::CONTENT_TYPE, metrics)
-                    })
-                    .await
-                }
-                _ => match path.strip_prefix("/static/") {
-                    Some(name) => match files::file(name) {
-                        // Pages of Java's job trackers name it without a version.
-                        Some((kind, content)) if head.uri.query().is_none() => {
-                            respond(StatusCode::OK, kind, content)
-                        }
-                        Some((kind, content)) => exchange::file(kind, content),
-                        None => no_page(),
-                    },
-                    None => super::pages::answer(&self, path, &query).await.unwrap_or_else(no_page),
-                },
-            },
+            ("/proxy", &Method::GET | &Method::HEAD) => self.proxy(caller, &query).await,
+            (_, &Method::GET | &Method::HEAD) => {
+                super::pages::answer(&self, path, &query).await.unwrap_or_else(no_page)
+            }
             _ => wrong_method(),
         }
     }
+}
 
+impl ProxyContext {
     /// Where the cluster manager's pages are. They may listen on all addresses of its machine.
     pub(super) fn cluster_pages(&self) -> Option<String> {
         let pages = &self.settings.cluster_manager_pages;
@@ -246,7 +205,7 @@ impl ProxyContext {
         self: Arc<Self>,
         caller: &Peer,
         headers: &HeaderMap,
-        body: Incoming,
+        body: impl RequestBody,
         mut query: Parameters,
     ) -> Page {
         match read_own_form(headers, body).await {

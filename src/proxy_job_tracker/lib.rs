@@ -31,7 +31,7 @@ mod thrift;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corona_access::{Gate, GateError};
@@ -44,12 +44,12 @@ use corona_net::{CannotListen, ListenOn, listen, listen_at};
 use corona_process::Boxed;
 use corona_process::panics::{ServiceTasks, TaskPanicked, restart_on_panic};
 use corona_web::hosts::Hosts;
-use corona_web::server::{self as web, Admission, Room};
+use corona_web::server::{self as web, Front, Room};
 use corona_wire::calls::ProxyJobTracker as Contract;
 use corona_wire::server::{self, Server};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use self::clean_up::Cleaned;
 use self::histories::Histories;
@@ -102,14 +102,7 @@ struct ProxyContext {
     sessions: Sessions,
     relay: Relay,
     calls: thrift::Calls,
-    admission: Admission,
-    web_requests: AtomicU64,
-    web_refused: AtomicU64,
-    /// A place for each page that is being made: it may go through all jobs of the index, or all
-    /// attempts of a large job.
-    makers: Semaphore,
-    /// The same for metrics, which do not wait behind pages.
-    scrapers: Semaphore,
+    front: Front,
 }
 
 /// Why a proxy job tracker cannot start.
@@ -195,11 +188,7 @@ impl ProxyJobTracker {
             sessions: Sessions::new(settings.cluster_manager.clone(), settings.relay_hosts.clone()),
             relay: Relay::new(&settings),
             calls: thrift::Calls::default(),
-            admission: admission(&settings).with_gate(gate.clone()),
-            web_requests: AtomicU64::new(0),
-            web_refused: AtomicU64::new(0),
-            makers: Semaphore::new(MAKERS),
-            scrapers: Semaphore::new(1),
+            front: front(&settings, gate.clone()),
             settings,
         });
         Ok(ProxyJobTracker { gate, shared, thrift, rpc, http, addresses })
@@ -246,17 +235,15 @@ impl ProxyJobTracker {
     }
 }
 
-/// Pages that are made at a time.
-const MAKERS: usize = 2;
-
-fn admission(settings: &ProxyJobTrackerSettings) -> Admission {
+fn front(settings: &ProxyJobTrackerSettings, gate: Arc<Gate>) -> Front {
     let room = Room {
         connections: settings.max_connections,
         of_peer: settings.max_connections_per_peer,
         probes: settings.probe_connections,
     };
     let names = settings.hosts.iter().map(|name| &**name);
-    Admission::new(room, Hosts::of_machine(names.chain([&*settings.http.host])))
+    let hosts = Hosts::of_machine(names.chain([&*settings.http.host]));
+    Front::new(("proxy job tracker", "corona.pjt.http.hosts"), room, hosts, gate)
 }
 
 /// How long a connection of the Thrift service may be silent. The original closes after five seconds,

@@ -48,9 +48,9 @@ pub(super) fn render(shared: &ProxyContext) -> String {
         samples.labelled(&[("method", method)], count.load(Ordering::Relaxed));
     }
     text.family(SESSIONS).value(shared.sessions.count());
-    text.family(WEB_CONNECTIONS).value(shared.admission.open());
-    text.family(WEB_REQUESTS).value(shared.web_requests.load(Ordering::Relaxed));
-    text.family(WEB_REFUSED).value(shared.web_refused.load(Ordering::Relaxed));
+    text.family(WEB_CONNECTIONS).value(shared.front.open());
+    text.family(WEB_REQUESTS).value(shared.front.requests());
+    text.family(WEB_REFUSED).value(shared.front.refused());
     text.family(RELAYS).value(shared.relay.running());
     let sums = shared.statistics.sums();
     text.family(REPORTS).value(sums.jobs);

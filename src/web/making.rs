@@ -1,6 +1,8 @@
 //! Answers that take a processor for a while: they are made on threads of their own, a bounded number
 //! at a time.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Collected, Either, Full};
 use hyper::{Response, StatusCode};
@@ -21,25 +23,37 @@ pub fn refresh_ms(rows: usize) -> u64 {
     if rows > MANY_ROWS { SLOW_REFRESH_MS } else { REFRESH_MS }
 }
 
-/// Makes an answer on a thread that may take its time, when there is a place for it.
-pub async fn make_answer<S: Send + 'static>(
-    makers: &Semaphore,
-    make: impl FnOnce() -> Answer<S> + Send + 'static,
+/// Makes something on a thread that may take its time, when there is a place for it. `None` if that panicked.
+pub(crate) async fn make<T: Send + 'static>(
+    makers: &Arc<Semaphore>,
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    // The semaphore is never closed.
+    let place = makers.clone().acquire_owned().await.ok()?;
+    let made = tokio::task::spawn_blocking(move || {
+        // Held while the answer is made, also after the reader has disconnected.
+        let _place = place;
+        make()
+    });
+    made.await.ok()
+}
+
+/// Makes an answer in this way.
+pub(crate) async fn make_answer<S: Send + 'static>(
+    makers: &Arc<Semaphore>,
+    answer: impl FnOnce() -> Answer<S> + Send + 'static,
 ) -> Answer<S> {
-    let Ok(_place) = makers.acquire().await else {
-        return exchange::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
-    };
-    tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| {
+    make(makers, answer).await.unwrap_or_else(|| {
         exchange::text(StatusCode::INTERNAL_SERVER_ERROR, "the response could not be made\n")
     })
 }
 
 /// Compresses whole answers where it is worthwhile; streams of events stay as they are. The work is
 /// done where pages are made, and so takes no more threads than they.
-pub async fn compress<S: Send + 'static>(
+pub(crate) async fn compress<S: Send + 'static>(
     answer: Answer<S>,
     is_accepted: bool,
-    makers: &Semaphore,
+    makers: &Arc<Semaphore>,
 ) -> Answer<S> {
     let (mut head, body) = answer.into_parts();
     let Either::Left(body) = body else { return Response::from_parts(head, body) };

@@ -4,9 +4,17 @@ use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
 use corona_process::histogram::Snapshot;
+use hyper::StatusCode;
+
+use crate::exchange::{self, Answer};
 
 /// The content type of the response.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The response with this text.
+pub fn answer<S>(text: String) -> Answer<S> {
+    exchange::respond(StatusCode::OK, CONTENT_TYPE, text)
+}
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

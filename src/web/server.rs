@@ -1,5 +1,6 @@
-//! The HTTP server of all services with pages: admission of connections, the probes that are answered
-//! also when there is no room for pages, and the host names under which requests are served.
+//! The front of all services with pages: admission of connections, the host names under which requests are
+//! served, probes, metrics and static files, compression, and places for answers that take a while to make.
+//! Probes are answered also when there is no room for pages.
 //!
 //! It knows no page. Limits on a connection are those of [`http`].
 
@@ -8,33 +9,47 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use corona_access::{Gate, Peer, Stream};
 use corona_net::connections::{ConnectionPermit, Connections, accept};
 
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
-use hyper::{Request, StatusCode};
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
-use crate::exchange::{Answer, in_form_of, text};
+use crate::exchange::{self, Answer, Parameters, in_form_of, text};
 use crate::hosts::Hosts;
 use crate::http::{self, Limits};
+use crate::making::{self, compress, make_answer};
 use crate::session::{self, Admitted, Last, end};
+use crate::{compression, files};
 
 /// Paths that are served even when there are no places for pages.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+/// Answers that are made at a time: each may hold a copy of all that a page shows.
+const MAKERS: usize = 2;
 
-/// How many connections of a service may be open, and under which names it is served.
+/// The front of a service: its connections, the names under which it is served, and how many answers are
+/// made at a time.
 #[derive(Debug)]
-pub struct Admission {
+pub struct Front {
+    /// The service, and the key that adds names, for the sentence that refuses a request under another one.
+    own: (&'static str, &'static str),
     pages: Arc<Connections>,
     /// Extra connections, reserved for monitors; they get no pages.
     probes: Arc<Connections>,
     hosts: Hosts,
     gate: Arc<Gate>,
+    /// A place for each answer that is being made.
+    makers: Arc<Semaphore>,
+    /// The same for metrics, which do not wait behind pages.
+    scrapers: Arc<Semaphore>,
+    requests: AtomicU64,
+    refused: AtomicU64,
 }
 
 /// The number of connections of a service at a time.
@@ -48,21 +63,26 @@ pub struct Room {
     pub probes: usize,
 }
 
-impl Admission {
-    /// Admits so many connections, and requests under these host names.
-    pub fn new(room: Room, hosts: Hosts) -> Admission {
-        Admission {
+impl Front {
+    /// Lets peers in through the gate, and answers requests under these host names. `own` are the service
+    /// and the key of its names.
+    pub fn new(
+        own: (&'static str, &'static str),
+        room: Room,
+        hosts: Hosts,
+        gate: Arc<Gate>,
+    ) -> Front {
+        Front {
+            own,
             pages: Connections::new(room.connections, room.of_peer),
             probes: Connections::new(room.probes, room.probes),
             hosts,
-            gate: Gate::off(),
+            gate,
+            makers: Arc::new(Semaphore::new(MAKERS)),
+            scrapers: Arc::new(Semaphore::new(1)),
+            requests: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         }
-    }
-
-    /// Lets peers in through this gate.
-    #[must_use]
-    pub fn with_gate(self, gate: Arc<Gate>) -> Admission {
-        Admission { gate, ..self }
     }
 
     /// Connections that are open.
@@ -70,14 +90,53 @@ impl Admission {
         self.pages.open() + self.probes.open()
     }
 
-    /// See [`Hosts::misdirected`].
-    pub fn misdirected<S>(
+    /// Requests that have arrived.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Connections and requests that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Connections of browsers and scripts.
+    pub fn connections(&self) -> &Arc<Connections> {
+        &self.pages
+    }
+
+    /// The names under which requests are answered.
+    pub fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    /// The gate that peers come through.
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// Makes an answer on a thread that may take its time, when there is a place for it.
+    pub async fn make<S: Send + 'static>(
         &self,
-        path: &str,
-        headers: &HeaderMap,
-        own: (&str, &str),
-    ) -> Option<Answer<S>> {
-        self.hosts.misdirected(path, headers, own)
+        make: impl FnOnce() -> Answer<S> + Send + 'static,
+    ) -> Answer<S> {
+        make_answer(&self.makers, make).await
+    }
+
+    /// Makes a part of an answer in the same way. `None` if that panicked.
+    pub async fn make_part<T: Send + 'static>(
+        &self,
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        making::make(&self.makers, make).await
+    }
+
+    /// The same for metrics.
+    pub async fn make_metrics<S: Send + 'static>(
+        &self,
+        make: impl FnOnce() -> Answer<S> + Send + 'static,
+    ) -> Answer<S> {
+        make_answer(&self.scrapers, make).await
     }
 
     /// A place for a connection, and whether only probes are served on it: when there is no room for
@@ -86,6 +145,21 @@ impl Admission {
         let permit = self.pages.admit(peer.ip()).map(|permit| (permit, false));
         permit.or_else(|_| self.probes.admit(peer.ip()).map(|permit| (permit, true))).ok()
     }
+
+    fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The body of a request.
+pub trait RequestBody:
+    Body<Data = Bytes, Error: Error + Send + Sync + 'static> + Send + 'static
+{
+}
+
+impl<B: Body<Data = Bytes, Error: Error + Send + Sync + 'static> + Send + 'static> RequestBody
+    for B
+{
 }
 
 /// A service with pages.
@@ -96,40 +170,104 @@ pub trait Site: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Its connections.
-    fn admission(&self) -> &Admission;
+    /// Its front.
+    fn front(&self) -> &Front;
 
     /// Whether this peer may connect.
     fn may_connect(&self, _peer: SocketAddr) -> bool {
         true
     }
 
-    /// A request has arrived.
-    fn count_request(&self);
+    /// Why its process does not work; `None` while it does.
+    fn sickness(&self) -> Option<String> {
+        None
+    }
 
-    /// A connection or a request was refused.
-    fn count_refused(&self);
+    /// Why it serves nobody at the moment; `None` while it does.
+    fn unreadiness(&self) -> Option<String> {
+        self.sickness()
+    }
 
-    /// The answer to a request of a caller that may make it. `stop` is true when the service is stopping.
-    fn answer(
+    /// The answer to a request for its metrics.
+    fn metrics(
         self: Arc<Self>,
-        request: Request<Incoming>,
+        parameters: Parameters,
+    ) -> impl Future<Output = Answer<Self::Stream>> + Send;
+
+    /// The answer to another request of a caller that may make it. `stop` is true when the service is
+    /// stopping.
+    fn answer<B: RequestBody>(
+        self: Arc<Self>,
+        request: Request<B>,
         caller: Peer,
         stop: watch::Receiver<bool>,
     ) -> impl Future<Output = Answer<Self::Stream>> + Send;
+}
+
+/// The answer to a request of a caller that may make it, compressed if the reader takes that.
+pub async fn respond<S: Site, B: RequestBody>(
+    site: &Arc<S>,
+    request: Request<B>,
+    caller: Peer,
+    stop: watch::Receiver<bool>,
+) -> Answer<S::Stream> {
+    let front = site.front();
+    let is_accepted = compression::is_accepted(request.headers());
+    let is_looking = matches!(*request.method(), Method::GET | Method::HEAD);
+    let uri = request.uri().clone();
+    let path = uri.path();
+    let answer = if let Some(refused) = front.hosts.misdirected(path, request.headers(), front.own)
+    {
+        refused
+    } else if let Some(answer) = answer_in_front(site, &uri, *stop.borrow()).filter(|_| is_looking)
+    {
+        answer
+    } else if is_looking && path == "/metrics" {
+        let parameters = Parameters::parse(uri.query().unwrap_or_default().as_bytes());
+        site.clone().metrics(parameters).await
+    } else {
+        site.clone().answer(request, caller, stop).await
+    };
+    let makers = if path == "/metrics" { &front.scrapers } else { &front.makers };
+    compress(answer, is_accepted, makers).await
+}
+
+/// Probes and static files.
+fn answer_in_front<S: Site>(
+    site: &Arc<S>,
+    uri: &Uri,
+    is_stopping: bool,
+) -> Option<Answer<S::Stream>> {
+    let probe = |fine: &str, why_not: Option<String>| match why_not {
+        None => text(StatusCode::OK, fine),
+        Some(why_not) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why_not}\n")),
+    };
+    match uri.path() {
+        "/healthz" => Some(probe("ok\n", site.sickness())),
+        "/readyz" if is_stopping => Some(probe("ready\n", Some("stopping".into()))),
+        "/readyz" => Some(probe("ready\n", site.unreadiness())),
+        path => {
+            let (kind, content) = files::file(path.strip_prefix("/static/")?)?;
+            Some(match uri.query() {
+                Some(_version) => exchange::file(kind, content),
+                // Pages of Java's job trackers name it without a version.
+                None => exchange::respond(StatusCode::OK, kind, content),
+            })
+        }
+    }
 }
 
 /// Serves until `stop` becomes true or its sender is dropped.
 pub async fn serve<S: Site>(site: Arc<S>, listener: TcpListener, stop: watch::Receiver<bool>) {
     let stopped = stop.clone();
     let admit = |peer: SocketAddr| {
-        let admitted = site.may_connect(peer).then(|| site.admission().admit(peer)).flatten();
+        let admitted = site.may_connect(peer).then(|| site.front().admit(peer)).flatten();
         if admitted.is_none() {
-            site.count_refused();
+            site.front().count_refused();
         }
         admitted
     };
-    let (gate, served) = (site.admission().gate.clone(), site.clone());
+    let (gate, served) = (site.front().gate.clone(), site.clone());
     accept(listener, stop, &gate, admit, move |stream, peer, permit, probes_only| {
         serve_connection(served.clone(), stream, peer, stopped.clone(), permit, probes_only)
     })
@@ -147,23 +285,24 @@ async fn serve_connection<S: Site>(
     let answer = |last: Last, request: Request<Incoming>| {
         let (site, stopped, peer) = (site.clone(), stopped.clone(), peer.clone());
         async move {
-            site.count_request();
+            let front = site.front();
+            front.requests.fetch_add(1, Ordering::Relaxed);
             let path = request.uri().path().to_owned();
-            let admitted = session::admit(&site.admission().gate, &request, &peer);
+            let admitted = session::admit(&front.gate, &request, &peer);
             let Admitted { who, noted } = match admitted {
                 Continue(admitted) => admitted,
                 Break(answer) => {
-                    site.count_refused();
+                    front.count_refused();
                     return in_form_of(&path, answer).await;
                 }
             };
             last.is(who.clone());
             let is_probe = PROBES.contains(&request.uri().path());
             let mut answer = if probes_only && !is_probe {
-                site.count_refused();
+                front.count_refused();
                 text(StatusCode::SERVICE_UNAVAILABLE, "too many connections are open\n")
             } else {
-                site.answer(request, who, stopped).await
+                respond(&site, request, who, stopped).await
             };
             if probes_only {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -181,7 +320,6 @@ async fn serve_connection<S: Site>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, SystemTime};
 
     use corona_access::{
@@ -196,42 +334,41 @@ mod tests {
     use super::*;
 
     struct Echo {
-        admission: Admission,
-        refused: AtomicU64,
+        front: Front,
         arrived: Notify,
+    }
+
+    impl Echo {
+        fn new(room: Room, gate: Arc<Gate>) -> Arc<Echo> {
+            let front = Front::new(("test", "corona.test"), room, Hosts::default(), gate);
+            Arc::new(Echo { front, arrived: Notify::new() })
+        }
     }
 
     impl Site for Echo {
         type Stream = Full<Bytes>;
 
-        fn admission(&self) -> &Admission {
-            &self.admission
+        fn front(&self) -> &Front {
+            &self.front
         }
 
-        fn count_request(&self) {}
-
-        fn count_refused(&self) {
-            self.refused.fetch_add(1, Ordering::Relaxed);
+        async fn metrics(self: Arc<Self>, _: Parameters) -> Answer {
+            text(StatusCode::OK, "/metrics")
         }
 
-        async fn answer(
+        async fn answer<B: RequestBody>(
             self: Arc<Self>,
-            request: Request<Incoming>,
+            request: Request<B>,
             _: Peer,
             _: watch::Receiver<bool>,
         ) -> Answer {
             let path = request.uri().path();
-            let refused =
-                self.admission.misdirected(path, request.headers(), ("test", "corona.test"));
-            match refused {
-                Some(refused) => refused,
-                // Its request is answered for as long as the test runs.
-                None if path == "/wait" => {
-                    self.arrived.notify_one();
-                    std::future::pending().await
-                }
-                None => text(StatusCode::OK, path),
+            if path == "/wait" {
+                // It is answered for as long as the test runs.
+                self.arrived.notify_one();
+                std::future::pending().await
             }
+            text(StatusCode::OK, path)
         }
     }
 
@@ -262,8 +399,7 @@ mod tests {
         let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
         let gate = Gate::new(settings, Some(Arc::new(own.unwrap())), None).unwrap();
         let room = Room { connections: 9, of_peer: 9, probes: 1 };
-        let admission = Admission::new(room, Hosts::default()).with_gate(gate);
-        let site = Arc::new(Echo { admission, refused: AtomicU64::new(0), arrived: Notify::new() });
+        let site = Echo::new(room, gate);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_stop, stopped) = watch::channel(false);
@@ -285,16 +421,15 @@ mod tests {
     #[tokio::test]
     async fn probes_are_answered_when_there_is_no_room_for_pages() {
         let room = Room { connections: 1, of_peer: 1, probes: 1 };
-        let admission = Admission::new(room, Hosts::default());
-        let site = Arc::new(Echo { admission, refused: AtomicU64::new(0), arrived: Notify::new() });
+        let site = Echo::new(room, Gate::off());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(serve(site.clone(), listener, stopped));
         assert!(ask(address, "/page", "localhost").await.ends_with("/page"));
         assert!(ask(address, "/page", "evil.example").await.starts_with("HTTP/1.0 421"));
-        assert!(ask(address, "/healthz", "evil.example").await.ends_with("/healthz"));
-        assert_eq!(site.refused.load(Ordering::Relaxed), 0);
+        assert!(ask(address, "/healthz", "evil.example").await.ends_with("\r\nok\n"));
+        assert_eq!(site.front.refused(), 0);
         let mut waiting = TcpStream::connect(address).await.unwrap();
         waiting.write_all(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         // Until its request is served its place may be taken.
@@ -302,7 +437,7 @@ mod tests {
         let page = ask(address, "/page", "localhost").await;
         assert!(page.contains("too many connections are open"), "{page}");
         assert!(ask(address, "/metrics", "localhost").await.ends_with("/metrics"));
-        assert!(site.refused.load(Ordering::Relaxed) > 0);
+        assert!(site.front.refused() > 0);
         drop(waiting);
         stop.send(true).unwrap();
         timeout(Duration::from_secs(30), serving).await.unwrap().unwrap();
@@ -332,9 +467,7 @@ mod tests {
             let settings = TlsSettings { mode: TlsMode::Require, ..TlsSettings::default() };
             let gate = Gate::new(settings, Some(own.clone()), Some(authority.clone())).unwrap();
             let room = Room { connections: 100, of_peer: 100, probes: 1 };
-            let admission = Admission::new(room, Hosts::default()).with_gate(gate.clone());
-            let site =
-                Arc::new(Echo { admission, refused: AtomicU64::new(0), arrived: Notify::new() });
+            let site = Echo::new(room, gate.clone());
             let (stop, stopped) = watch::channel(false);
             tokio::spawn(serve(site.clone(), listener, stopped));
             Closed { directory, authority, gate, own, site, address, _stop: stop }

@@ -709,6 +709,14 @@ pub struct SessionDetail {
     pub grants_total: usize,
     /// The slots that it holds, by request id, at most [`SessionDetail::MOST_GRANTS`].
     pub grants: Vec<Grant>,
+    /// Why its requests wait.
+    #[serde(flatten)]
+    pub waits: SessionWaits,
+}
+
+/// The part of a session's details that job trackers read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionWaits {
     /// Why its requests wait. Left out by a cluster manager that does not explain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<Vec<Wait>>,

@@ -53,6 +53,7 @@ use corona_model::types::Millis;
 use corona_net::CannotListen;
 use corona_process::Boxed;
 use corona_standby::{Ack, FencedBecause, Input, Settings};
+use corona_web::server::serve;
 use corona_wire::server::{ListenOn, listen};
 
 /// How often the role machine looks at the time.
@@ -276,7 +277,7 @@ impl Instance {
             relayed: relays.counts.clone(),
         };
         let pages = StandbyPages::new(&loaded.settings, gate, move || view.status());
-        let pages = tokio::spawn(Arc::new(pages).serve(again_of(&web)?, standby_ended.clone()));
+        let pages = tokio::spawn(serve(Arc::new(pages), again_of(&web)?, standby_ended.clone()));
         let relays = tokio::spawn(relays.accept(again_of(&thrift)?, standby_ended));
         let servers = &ha.zookeeper.servers;
         tracing::info!("Role is now standby; instance {}, ZooKeeper {servers}", me.instance);

@@ -35,7 +35,7 @@ use corona_model::types::{
 };
 use corona_web::events::Stream;
 use corona_web::exchange::{Answer, encode_segment};
-use corona_web::server::Site;
+use corona_web::server::{Site, respond};
 use corona_wire::calls::{ClusterManagerCall, ClusterManagerReply};
 use corona_wire::generated as wire;
 use corona_wire::server::Answer as RpcAnswer;
@@ -170,7 +170,7 @@ impl TestPages {
         request: Request<Full<Bytes>>,
     ) -> Answer<Stream> {
         let peer = corona_access::Peer::plain((peer, 5).into());
-        self.pages.clone().respond(request, peer, self.stop.subscribe()).await
+        respond(&self.pages, request, peer, self.stop.subscribe()).await
     }
 
     async fn get(&self, address: &str) -> Answer<Stream> {

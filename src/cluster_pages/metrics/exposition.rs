@@ -21,7 +21,6 @@ use corona_model::settings::{Settings, UNLIMITED};
 use corona_model::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
 use corona_net::{Counters, Ending};
 use corona_web::process::process;
-pub(crate) use corona_web::prometheus::CONTENT_TYPE;
 use corona_web::prometheus::{Family, Labels, Samples, Text, families};
 
 /// The maximum number of groups and pools with series. Further ones are only counted, so that peers
@@ -62,7 +61,7 @@ pub(crate) struct Gauges {
     pub(crate) configuration: ConfigurationCounts,
     /// The journal, if one is kept.
     pub(crate) journal: Option<JournalStatus>,
-    /// Present counts of the web server.
+    /// Counts of the web server.
     pub(crate) web: WebCounts,
 }
 
@@ -129,13 +128,17 @@ pub(crate) struct ConfigurationCounts {
     pub(crate) loaded_seconds: f64,
 }
 
-/// Present counts of the web server.
+/// Counts of the web server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WebCounts {
     /// Connections of browsers and scripts.
     pub(crate) connections: u64,
     /// Streams of events among them.
     pub(crate) subscribers: u64,
+    /// Requests so far.
+    pub(crate) requests: u64,
+    /// Connections and requests that were refused so far.
+    pub(crate) refused: u64,
 }
 
 families! {
@@ -602,8 +605,8 @@ fn from_ms(ms: u64) -> f64 {
 
 fn web(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.family(WEB_CONNECTIONS).value(gauges.web.connections);
-    text.family(WEB_REQUESTS).value(metrics.web_requests.get());
-    text.family(WEB_REFUSED).value(metrics.web_refused.get());
+    text.family(WEB_REQUESTS).value(gauges.web.requests);
+    text.family(WEB_REFUSED).value(gauges.web.refused);
     text.family(EVENT_SUBSCRIBERS).value(gauges.web.subscribers);
     text.family(EVENTS).value(metrics.events.get());
 }
@@ -974,10 +977,8 @@ pub(crate) mod tests {
         let row = |family: &Family| {
             format!("| `{}` | {} | {} |", family.name, family.shape.name(), family.help)
         };
-        let of_instances = crate::standby::GAUGES
-            .iter()
-            .map(|(name, help)| format!("| `{name}` | gauge | {help} |"));
-        let expected: Vec<String> = FAMILIES.iter().map(row).chain(of_instances).collect();
+        let of_instances = &crate::standby::GAUGES;
+        let expected: Vec<String> = FAMILIES.iter().chain(of_instances).map(row).collect();
         assert_eq!(documented, expected, "write this:\n{}", expected.join("\n"));
     }
 }

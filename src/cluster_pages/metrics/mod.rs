@@ -75,8 +75,6 @@ pub struct Metrics {
     /// Failed attempts to deliver a notification.
     pub notification_failures: Counter,
     rpc: Box<[Method]>,
-    pub(crate) web_requests: Counter,
-    pub(crate) web_refused: Counter,
     /// Events that were published.
     pub events: Counter,
 }
@@ -131,8 +129,6 @@ impl Default for Metrics {
             notifications: Default::default(),
             notification_failures: Counter::default(),
             rpc: methods().iter().map(|_| Method::default()).collect(),
-            web_requests: Counter::default(),
-            web_refused: Counter::default(),
             events: Counter::default(),
         }
     }

@@ -10,7 +10,6 @@
 //! attempt is listened to, so a lost remote that is still running is refused, and ends.
 
 mod saved;
-mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +21,6 @@ use corona_model::types::{ComputeSpecs, Millis, ResourceRequest, ResourceType, S
 use serde::{Deserialize, Serialize};
 
 pub use self::saved::{SavedState, SavedUpdate};
-pub use self::settings::ParentSettings;
 use crate::{GrantedSlot, RequestId};
 
 /// The number of the task by which nodes know the first remote of a job without maps.
@@ -33,6 +31,27 @@ const FIRST_TASK: u32 = 100_000;
 const DEAD_MS: i64 = 60_000;
 /// Starts that nodes may leave unanswered, one after the other.
 const MAX_UNANSWERED: u32 = 64;
+
+/// The settings of a parent. Spec: mapreduce/05 §5.7.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParentSettings {
+    /// Maps of the job.
+    pub maps: u32,
+    /// Reduces of the job.
+    pub reduces: u32,
+    /// Remotes that may be lost without ending the job.
+    pub max_restarts: u32,
+    /// Remotes that may fail to start, one after the other.
+    pub start_attempts: u32,
+    /// How long a remote may take until it reports, in milliseconds.
+    pub start_timeout_ms: i64,
+    /// Whether hosts where a remote failed are left out.
+    pub exclude_failed: bool,
+    /// How long other hosts are waited for, in milliseconds.
+    pub exclusion_wait_ms: i64,
+    /// Bytes of state that are kept for the next remote.
+    pub max_state_bytes: usize,
+}
 
 /// The parent of one job. See the module's text.
 #[derive(Clone, Debug, PartialEq)]

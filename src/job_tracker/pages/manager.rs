@@ -6,7 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use corona_api::cluster::{Node, NodeProblem, Nodes, Pool, Pools, StandbyStatus, Wait};
+use corona_api::cluster::{
+    Node, NodeProblem, Nodes, Pool, Pools, SessionWaits, StandbyStatus, Wait,
+};
 use corona_api::jobs::JobWait;
 use corona_model::types::PoolName;
 use serde::Deserialize;
@@ -61,13 +63,7 @@ impl Listed for Pools {
     type Entry = Pool;
 }
 
-/// The part of the details of a session that is read.
-#[derive(Debug, Deserialize)]
-struct Waits {
-    waits: Option<Vec<Wait>>,
-}
-
-impl Listed for Waits {
+impl Listed for SessionWaits {
     const LIST: &'static str = "waits";
     type Entry = Wait;
 }
@@ -172,7 +168,7 @@ impl Manager {
     /// Why requests of a session wait.
     pub(crate) async fn waits(&self, session: &str) -> Result<Vec<JobWait>, NoAnswer> {
         let path = format!("/api/v1/sessions/{}", corona_web::exchange::encode_segment(session));
-        let Waits { waits } = self.list(&path, PATIENCE).await?;
+        let SessionWaits { waits } = self.list(&path, PATIENCE).await?;
         Ok(waits.ok_or(NoAnswer::Unknown)?.iter().map(job_wait).collect())
     }
 
@@ -362,7 +358,7 @@ mod tests {
         assert_eq!(logged(), 0);
         assert!(without_odd_entries::<Nodes>(answer(&[&fine]).as_bytes()).is_none());
         let waits = json!({ "waits": [{ "type": "MAP" }, { "type": "MAP", "requests": 1, "reason": "safe_mode" }] });
-        let waits: Waits =
+        let waits: SessionWaits =
             manager.read_list("/api/v1/sessions/1.1", waits.to_string().as_bytes()).unwrap();
         assert_eq!(waits.waits.unwrap().len(), 1);
         assert_eq!(beginning("/api/v1/sessions/2026.7"), "/api/v1/sessions");

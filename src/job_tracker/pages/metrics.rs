@@ -47,6 +47,8 @@ pub(super) struct Gauges {
     pub(super) load: Load,
     pub(super) trackers: usize,
     pub(super) connections: usize,
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
     /// Absent if the directory cannot be read.
     pub(super) journals: Option<usize>,
 }
@@ -86,8 +88,8 @@ pub(super) fn render(meter: &Meter, gauges: &Gauges) -> String {
     text.family(ACTION).histogram_of(&[], &meter.report_to_action.snapshot(), OCTAVES);
     text.family(TRACKERS).value(gauges.trackers);
     text.family(JOURNAL_JOBS).labelled_if_any(&[], gauges.journals);
-    text.family(WEB_REQUESTS).value(meter.web_requests.get());
-    text.family(WEB_REFUSED).value(meter.web_refused.get());
+    text.family(WEB_REQUESTS).value(gauges.requests);
+    text.family(WEB_REFUSED).value(gauges.refused);
     text.family(WEB_CONNECTIONS).value(gauges.connections);
     process(&mut text);
     text.0
@@ -165,6 +167,8 @@ mod tests {
                 most_waiting: 6,
             },
             trackers: 2,
+            requests: 1,
+            refused: 0,
             connections: 1,
             journals: Some(0),
         };

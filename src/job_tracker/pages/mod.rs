@@ -12,7 +12,6 @@ mod html;
 pub(crate) mod manager;
 mod metrics;
 mod original;
-mod server;
 pub(crate) mod shown;
 mod time_line;
 pub(crate) mod trackers;
@@ -21,7 +20,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use corona_access::{Gate, Peer};
 use corona_config::HostPort;
 use corona_mapreduce::{Counters, JobId, TaskKey};
@@ -32,16 +30,15 @@ use corona_web::events::{Stream, Wanted};
 use corona_web::exchange::{self, Parameters};
 use corona_web::frame::{Frame, Updates};
 use corona_web::hosts::Hosts;
-use corona_web::making::{REFRESH_MS, SLOW_REFRESH_MS, compress, make_answer, refresh_ms};
+use corona_web::making::{REFRESH_MS, SLOW_REFRESH_MS, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
-use corona_web::server::{Admission, Room};
-use corona_web::{compression, files as static_files, prefix, prometheus};
-use hyper::body::Body;
+use corona_web::server::{Front, RequestBody, Room, Site};
+use corona_web::{prefix, prometheus};
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
 use maud::{Markup, html};
 use serde::Serialize;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use corona_api::Failure;
 use corona_api::jobs::{
@@ -66,8 +63,6 @@ type Answer = exchange::Answer<Stream>;
 /// The pages that every page leads to.
 const SECTIONS: [(&str, &str); 3] =
     [("/", "Running jobs"), ("/ended", "Ended jobs"), ("/trackers", "Task trackers")];
-/// Answers that are made at a time: each may hold a copy of all tasks of a large job.
-const MAKERS: usize = 2;
 /// Completion events in one answer.
 const MOST_EVENTS: usize = 2000;
 
@@ -82,11 +77,52 @@ pub(crate) struct Pages {
     finished_jobs: Option<String>,
     looks: Looks,
     attempts: Attempts,
-    admission: Admission,
-    /// A place for each answer that is being made.
-    makers: Semaphore,
-    /// The same for metrics, which do not wait behind pages.
-    scrapers: Semaphore,
+    front: Front,
+}
+
+impl Site for Pages {
+    type Stream = Stream;
+
+    fn front(&self) -> &Front {
+        &self.front
+    }
+
+    fn may_connect(&self, peer: SocketAddr) -> bool {
+        self.shown.settings.web.networks.contain(peer.ip())
+    }
+
+    async fn metrics(self: Arc<Self>, _: Parameters) -> Answer {
+        let gauges = metrics::Gauges {
+            started_ms: self.shown.started_ms,
+            rows: self.shown.all_rows(),
+            load: self.shown.store.load(),
+            trackers: self.shown.cluster.count(),
+            connections: self.front.open(),
+            requests: self.front.requests(),
+            refused: self.front.refused(),
+            journals: self.shown.home.as_ref().and_then(|home| {
+                // Those that wait have none.
+                let waiting = self.shown.store.load().waiting;
+                Some(home.job_names().ok()?.len().saturating_sub(waiting))
+            }),
+        };
+        let meter = self.shown.meter.clone();
+        self.front.make_metrics(move || prometheus::answer(metrics::render(&meter, &gauges))).await
+    }
+
+    async fn answer<B: RequestBody>(
+        self: Arc<Self>,
+        request: Request<B>,
+        caller: Peer,
+        stop: watch::Receiver<bool>,
+    ) -> Answer {
+        let path_of_proxy = prefix::of(request.headers());
+        let answer = self.answer_plain(request, caller, &stop).await;
+        match path_of_proxy {
+            Some(path) => prefix::below(answer, &path).await,
+            None => answer,
+        }
+    }
 }
 
 /// Why a request has no answer of its own.
@@ -157,42 +193,23 @@ impl Pages {
                 .and_then(HostPort::page_address),
             looks: Looks::default(),
             attempts: Attempts::default(),
-            admission: Admission::new(room, Hosts::of_machine(names)).with_gate(gate),
-            makers: Semaphore::new(MAKERS),
-            scrapers: Semaphore::new(1),
+            front: Front::new(
+                ("job tracker", "corona.jt.web.hosts"),
+                room,
+                Hosts::of_machine(names),
+                gate,
+            ),
             shown,
         }
     }
 
-    /// The answer to a request, compressed if the reader takes that.
-    async fn respond<B>(
-        self: Arc<Self>,
-        request: Request<B>,
-        caller: Peer,
-        stop: watch::Receiver<bool>,
-    ) -> Answer
-    where
-        B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
-    {
-        let is_accepted = compression::is_accepted(request.headers());
-        let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
-        let path_of_proxy = prefix::of(request.headers());
-        let mut answer = self.clone().answer_plain(request, caller, &stop).await;
-        if let Some(path) = path_of_proxy {
-            answer = prefix::below(answer, &path).await;
-        }
-        compress(answer, is_accepted, makers).await
-    }
-
-    async fn answer_plain<B>(
-        self: Arc<Self>,
+    /// The answer to a request that is not answered in front.
+    async fn answer_plain<B: RequestBody>(
+        &self,
         request: Request<B>,
         caller: Peer,
         stop: &watch::Receiver<bool>,
-    ) -> Answer
-    where
-        B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
-    {
+    ) -> Answer {
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_owned();
         let parameters = Parameters::parse(head.uri.query().unwrap_or_default().as_bytes());
@@ -202,10 +219,6 @@ impl Pages {
             .map(|segment| exchange::decode_segment(segment).into_owned())
             .collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        let own = ("job tracker", "corona.jt.web.hosts");
-        if let Some(refused) = self.admission.misdirected(&path, &head.headers, own) {
-            return refused;
-        }
         match head.method {
             Method::GET | Method::HEAD => {}
             Method::POST => {
@@ -218,19 +231,6 @@ impl Pages {
             }
         }
         match segments[..] {
-            ["static", name] => {
-                let file = static_files::file(name);
-                match file {
-                    Some((kind, text)) => exchange::file(kind, text),
-                    None => self.refuse(NO_PAGE),
-                }
-            }
-            ["healthz"] => exchange::text(StatusCode::OK, "ok\n"),
-            ["readyz"] if *stop.borrow() => {
-                exchange::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
-            }
-            ["readyz"] => exchange::text(StatusCode::OK, "ready\n"),
-            ["metrics"] => self.metrics().await,
             ["api", "v1", "events"] => self.events(&head.headers, &parameters, caller, stop),
             ["api", "v1", ref rest @ ..] => match self.api(rest, parameters).await {
                 Ok(answer) => answer,
@@ -267,27 +267,6 @@ impl Pages {
         let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
         let wanted = Wanted { job: meant.map(Into::into), reader: Some(reader) };
         self.shown.events.answer(last, parameters, wanted, stop.clone())
-    }
-
-    async fn metrics(&self) -> Answer {
-        let gauges = metrics::Gauges {
-            started_ms: self.shown.started_ms,
-            rows: self.shown.all_rows(),
-            load: self.shown.store.load(),
-            trackers: self.shown.cluster.count(),
-            connections: self.admission.open(),
-            journals: self.shown.home.as_ref().and_then(|home| {
-                // Those that wait have none.
-                let waiting = self.shown.store.load().waiting;
-                Some(home.job_names().ok()?.len().saturating_sub(waiting))
-            }),
-        };
-        let meter = self.shown.meter.clone();
-        make_answer(&self.scrapers, move || {
-            let text = metrics::render(&meter, &gauges);
-            exchange::respond(StatusCode::OK, prometheus::CONTENT_TYPE, text)
-        })
-        .await
     }
 
     fn job(&self, id: &str) -> Result<Found, Nothing> {
@@ -811,10 +790,9 @@ impl Pages {
         content: impl FnOnce() -> Markup + Send + 'static,
     ) -> Answer {
         let [before, after] = Frame { refresh_ms, ..self.frame(Some(section), title) }.around();
-        make_answer(&self.makers, move || {
-            exchange::html(StatusCode::OK, html! { (before) (content()) (after) })
-        })
-        .await
+        self.front
+            .make(move || exchange::html(StatusCode::OK, html! { (before) (content()) (after) }))
+            .await
     }
 
     /// The answer of a function that checks its parameters.
@@ -822,15 +800,16 @@ impl Pages {
         &self,
         make: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Answer {
-        make_answer(&self.makers, move || match make() {
-            Ok(value) => json_answer(&value),
-            Err(sentence) => refuse_program(Nothing::Wrong(sentence)),
-        })
-        .await
+        self.front
+            .make(move || match make() {
+                Ok(value) => json_answer(&value),
+                Err(sentence) => refuse_program(Nothing::Wrong(sentence)),
+            })
+            .await
     }
 
     async fn json<T: Serialize>(&self, make: impl FnOnce() -> T + Send + 'static) -> Answer {
-        make_answer(&self.makers, move || json_answer(&make())).await
+        self.front.make(move || json_answer(&make())).await
     }
 
     /// A page that says a sentence.

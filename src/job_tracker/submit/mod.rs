@@ -1,6 +1,7 @@
 //! How a job begins, and how it resumes after a restart.
 
 pub(crate) mod ids;
+mod on_node;
 pub(crate) mod queue;
 pub(crate) mod staged;
 pub(crate) mod submission;
@@ -29,6 +30,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use self::ids::Ids;
+use self::on_node::parent_settings;
 use self::staged::{CONF, MAX_CONF_BYTES, SPLITS, read_staged};
 use self::submission::{Bounds, Description, Refused, SplitStore, Submission, SubmittedFiles};
 use self::waiting::Waiting;
@@ -49,6 +51,7 @@ use crate::jobs::statistics::Report;
 use crate::jobs::store::{ARRIVING_PAUSE, JobArrival, KnownJob, Retired, memory_of};
 use crate::launch::launcher::Launcher;
 use crate::pages::files::JobSession;
+use crate::pages::manager::NoAnswer;
 use crate::pages::shown::Shown;
 use crate::rpc::answers;
 use crate::rpc::answers::known_id;
@@ -90,6 +93,11 @@ pub(crate) enum SubmitError {
          (cm.cpu.to.resource.partitioning of the cluster manager): its request could never be served"
     )]
     NoJobTrackers,
+    #[error(
+        "the job is to have a job tracker on a node, and whether nodes have slots of type JOBTRACKER is not \
+         known: {0}"
+    )]
+    UnknownSlots(NoAnswer),
     #[error("a part of the job tracker has failed")]
     Broken,
     #[error("its journal has no record, though the job was accepted")]
@@ -275,7 +283,7 @@ impl Submitter {
     pub(crate) fn to_node(&self, submission: &Submission) -> Option<ParentSettings> {
         let most = self.settings.max_remote_state_bytes;
         let (maps, reduces) = (submission.files.splits.count(), submission.spec.reduces);
-        ParentSettings::of(&submission.files.conf, maps, reduces, most)
+        parent_settings(&submission.files.conf, maps, reduces, most)
     }
 
     /// Starts a job, which may have been submitted some time ago.
@@ -305,13 +313,14 @@ impl Submitter {
         Ok(job)
     }
 
-    /// Whether the cluster has slots for job trackers, as far as its cluster manager says: a Java one does not,
-    /// and one that does not answer may have them. An answer that cannot be read is logged.
+    /// Fails unless the cluster has slots for job trackers, as far as its cluster manager says: a Java one does not
+    /// say it, and one that does not answer may have them.
     pub(crate) async fn must_offer_job_trackers(&self) -> Result<(), SubmitError> {
         match self.shown.manager.ask("/api/v1/status").await {
             Ok(status) if !offers_job_trackers(&status) => Err(SubmitError::NoJobTrackers),
             Ok(_) => Ok(()),
-            Err(reason) => {
+            Err(reason @ NoAnswer::Unreadable) => Err(SubmitError::UnknownSlots(reason)),
+            Err(reason @ (NoAnswer::Unknown | NoAnswer::NoLeader | NoAnswer::Silent)) => {
                 tracing::debug!(%reason, "not known whether the cluster has slots for job trackers");
                 Ok(())
             }
@@ -832,7 +841,7 @@ impl Left {
         // The service died before the journal said that a remote job tracker runs the job.
         if !replayed.engine.has_begun() {
             let reduces = replayed.engine.spec().reduces;
-            let settings = ParentSettings::of(&conf, splits.count(), reduces, max_state_bytes);
+            let settings = parent_settings(&conf, splits.count(), reduces, max_state_bytes);
             if let Some(settings) = settings {
                 log.hand_over(&settings)?;
                 replayed.parent = Some(Parent::new(settings));
@@ -894,6 +903,7 @@ fn offers_job_trackers(status: &Status) -> bool {
 mod tests {
     use corona_mapreduce::{JobState, TaskState};
     use corona_net::testing::until;
+    use tokio::io::AsyncWriteExt;
     use tokio::sync::watch;
     use tokio::time::Instant;
 
@@ -903,7 +913,7 @@ mod tests {
     use crate::jobs::log::tests::breakable;
     use crate::jobs::store::NoPlace;
     use crate::launch::launcher::tests::tracker;
-    use crate::service::tests::service;
+    use crate::service::tests::{service, service_with};
     use corona_job_engine::parent::Remote;
 
     /// A job and its session, at a cluster manager that cannot be reached.
@@ -935,6 +945,22 @@ mod tests {
         };
         assert!(offers_job_trackers(&status(&[ResourceType::Map, ResourceType::JobTracker])));
         assert!(!offers_job_trackers(&status(&[ResourceType::Map, ResourceType::Reduce])));
+    }
+
+    #[tokio::test]
+    async fn an_answer_about_slots_of_job_trackers_that_cannot_be_read_refuses_the_job() {
+        let pages = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let at = pages.local_addr().unwrap().to_string();
+        let shared = service_with(root.path(), &[("cm.server.http.address", &at)]).await.submitter;
+        let answering = async {
+            let (mut stream, _) = pages.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{\"slots\": 7}").await.unwrap();
+            stream.shutdown().await.unwrap();
+        };
+        let (refused, ()) = tokio::join!(shared.must_offer_job_trackers(), answering);
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("JOBTRACKER is not known"), "{refused}");
     }
 
     /// What a death of the service in the middle of a submission has left of a job.
@@ -1105,7 +1131,7 @@ mod tests {
     ) -> RemoteJob {
         let to_node = [("mapred.coronajobtracker.forceremote", "true")];
         let (submission, base, driver, events) = prepared(shared, root, &to_node).await;
-        let settings = ParentSettings::of(&submission.files.conf, 1, 1, 1 << 20).unwrap();
+        let settings = parent_settings(&submission.files.conf, 1, 1, 1 << 20).unwrap();
         let log = log(
             &shared.jobs.dirs.data_dir(submission.description.id.as_str()).join(JOURNAL),
             &base,

@@ -56,6 +56,7 @@ impl Begun {
             | SubmitError::Log(_)
             | SubmitError::Session(_)
             | SubmitError::NoReply(_)
+            | SubmitError::UnknownSlots(_)
             | SubmitError::Killed
             | SubmitError::Ask(_) => Begun::Later(error),
         }

@@ -16,7 +16,6 @@ use std::task::{Context, Poll};
 use corona_mapreduce::JobId;
 use corona_web::exchange::{html as page, page_text, respond, text};
 use corona_web::frame::Frame;
-use corona_web::making::make_answer;
 use corona_web::table::Head::Text;
 use corona_web::table::simple_table;
 use hyper::StatusCode;
@@ -116,8 +115,7 @@ pub(super) async fn answer(
 
 async fn list_page(shared: &Arc<ProxyContext>, wanted: Query, query: &Parameters) -> Page {
     let (own, query) = (shared.clone(), query.clone());
-    make_answer(&shared.makers, move || page(StatusCode::OK, list::page(&own, &wanted, &query)))
-        .await
+    shared.front.make(move || page(StatusCode::OK, list::page(&own, &wanted, &query))).await
 }
 
 /// What the parameters of a list look for.
@@ -270,9 +268,8 @@ async fn make(
     make: impl FnOnce(&ProxyContext) -> Markup + Send + 'static,
 ) -> Markup {
     let own = shared.clone();
-    let _place = own.makers.acquire().await;
-    let made = tokio::task::spawn_blocking(move || make(&shared)).await;
-    made.unwrap_or_else(|_| html! { p.problem.bad { "The page could not be made." } })
+    let made = own.front.make_part(move || make(&shared)).await;
+    made.unwrap_or_else(|| html! { p.problem.bad { "The page could not be made." } })
 }
 
 async fn configuration(shared: &Arc<ProxyContext>, job: Option<&str>, query: &Parameters) -> Page {

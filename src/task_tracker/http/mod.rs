@@ -15,7 +15,7 @@ use http_body_util::{Either, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response, StatusCode, header};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::child::Logs;
@@ -23,23 +23,21 @@ use super::ids::AttemptId;
 use super::map_output::MapOutputs;
 use corona_access::{Gate, Peer, Stream, rights};
 use corona_config::TrackerHttpSettings;
-use corona_net::connections::{ConnectionPermit, Connections, Refused, accept};
+use corona_net::connections::{ConnectionPermit, Refused, accept};
 use corona_process::threads::Threads;
-use corona_web::compression;
-use corona_web::exchange::in_form_of;
+use corona_web::exchange::{Parameters, in_form_of};
 use corona_web::hosts::Hosts;
-use corona_web::http;
+use corona_web::server::{Front, RequestBody, Room, Site, respond};
 use corona_web::session::{self, Last};
+use corona_web::{http, prometheus};
 
 mod head;
 mod pages;
 mod shuffle;
 mod tasklog;
 
+use self::tasklog::LogBody;
 pub use pages::{NoPages, Page, Pages};
-
-/// Pages that are made at a time: each may hold a copy of all that is known of tasks.
-const MAKERS: usize = 2;
 
 /// A requested map output that is missing: the map has to run again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,23 +73,15 @@ pub struct HttpServer {
     logs: Logs,
     pages: Arc<dyn Pages>,
     lost: mpsc::Sender<LostOutput>,
-    connections: Arc<Connections>,
+    front: Front,
     counters: Arc<HttpCounters>,
-    /// The threads that read disks and make pages.
+    /// The threads that read logs and map output.
     threads: Arc<Threads>,
-    makers: Arc<Semaphore>,
-    /// The names under which requests are answered.
-    hosts: Hosts,
-    gate: Arc<Gate>,
-    /// The turn of metrics requests, which do not wait for pages.
-    scraper: Arc<Semaphore>,
     limits: http::Limits,
 }
 
-type Body = Either<Full<Bytes>, tasklog::LogBody>;
-
 impl HttpServer {
-    /// Serves outputs and logs, under addresses and the names of the machine. Outputs that are not
+    /// Serves outputs and logs, under these names, to peers that the gate lets in. Outputs that are not
     /// there are reported to `lost`, as far as it has room; a reduce will ask again.
     ///
     /// Errors: threads cannot be started.
@@ -100,22 +90,22 @@ impl HttpServer {
         logs: Logs,
         lost: mpsc::Sender<LostOutput>,
         settings: &TrackerHttpSettings,
+        hosts: Hosts,
+        gate: Arc<Gate>,
     ) -> io::Result<Self> {
+        let room = Room {
+            connections: settings.max_connections,
+            of_peer: settings.max_connections_per_peer,
+            probes: 0,
+        };
         Ok(HttpServer {
             outputs,
             logs,
             pages: Arc::new(NoPages),
             lost,
-            connections: Connections::new(
-                settings.max_connections,
-                settings.max_connections_per_peer,
-            ),
+            front: Front::new(("task tracker", "corona.tt.http.hosts"), room, hosts, gate),
             counters: Arc::default(),
             threads: Arc::new(Threads::start("http", settings.threads)?),
-            makers: Arc::new(Semaphore::new(MAKERS)),
-            hosts: Hosts::of_machine([""; 0]),
-            gate: Gate::off(),
-            scraper: Arc::new(Semaphore::new(1)),
             limits: http::Limits {
                 write_timeout: settings.write_timeout,
                 keep_alive: false,
@@ -130,18 +120,6 @@ impl HttpServer {
         HttpServer { pages, ..self }
     }
 
-    /// Answers under these names.
-    #[must_use]
-    pub fn with_hosts(self, hosts: Hosts) -> Self {
-        HttpServer { hosts, ..self }
-    }
-
-    /// Lets peers in through this gate.
-    #[must_use]
-    pub fn with_gate(self, gate: Arc<Gate>) -> Self {
-        HttpServer { gate, ..self }
-    }
-
     /// Its counters, which may be read while it serves.
     pub fn counters(&self) -> Arc<HttpCounters> {
         self.counters.clone()
@@ -150,16 +128,16 @@ impl HttpServer {
     /// Serves until `stop` becomes true. Replies that are being written then are aborted.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
         let admit = |peer| self.admit(peer).map(|permit| (permit, ()));
-        let server = self.clone();
-        accept(listener, stop, &self.gate, admit, move |stream, peer, permit, ()| {
-            let server = server.clone();
-            async move { server.connection(stream, &peer, &permit).await }
+        let (server, stopped) = (self.clone(), stop.clone());
+        accept(listener, stop, self.front.gate(), admit, move |stream, peer, permit, ()| {
+            let (server, stopped) = (server.clone(), stopped.clone());
+            async move { server.connection(stream, &peer, &permit, stopped).await }
         })
         .await;
     }
 
     fn admit(&self, peer: SocketAddr) -> Option<ConnectionPermit> {
-        let why = match self.connections.admit(peer.ip()) {
+        let why = match self.front.connections().admit(peer.ip()) {
             Ok(permit) => return Some(permit),
             Err(why) => why,
         };
@@ -179,28 +157,37 @@ impl HttpServer {
         None
     }
 
-    async fn connection(&self, mut stream: Stream, peer: &Peer, permit: &Arc<ConnectionPermit>) {
+    async fn connection(
+        self: Arc<Self>,
+        mut stream: Stream,
+        peer: &Peer,
+        permit: &Arc<ConnectionPermit>,
+        stopped: watch::Receiver<bool>,
+    ) {
         let head = head::read(&mut stream, self.limits.head_bytes);
         let Ok(Ok(head)) = timeout(self.limits.head_timeout, head).await else { return };
         permit.serves();
         // What a page of another site asks for is refused below, in the form of a page.
-        let is_own = self.hosts.foreign(head::hosts(&head)).is_none();
+        let is_own = self.front.hosts().foreign(head::hosts(&head)).is_none();
         let may_shuffle = peer.objection(|| rights::page("GET", "/mapOutput")).is_none();
         match head::shuffle_query(&head).filter(|_| is_own && may_shuffle) {
             Some(query) => self.shuffle(stream, query).await,
             None => {
                 let stream = head::Reread::new(head, stream);
+                let (site, stopped) = (&self, &stopped);
                 let answer = |last: Last, request: Request<Incoming>| async move {
-                    let answer = match session::admit(&self.gate, &request, peer) {
+                    let path = request.uri().path().to_owned();
+                    let answer = match session::admit(site.front.gate(), &request, peer) {
                         Continue(admitted) => {
-                            last.is(admitted.who);
-                            let answer = self.answer(&request).await;
+                            last.is(admitted.who.clone());
+                            let answer =
+                                respond(site, request, admitted.who, stopped.clone()).await;
                             session::end(admitted.noted, answer.status());
                             answer
                         }
                         Break(answer) => answer,
                     };
-                    in_form_of(request.uri().path(), answer).await
+                    in_form_of(&path, answer).await
                 };
                 session::serve(peer, |last| {
                     let answer = move |request| answer(last.clone(), request);
@@ -210,44 +197,46 @@ impl HttpServer {
             }
         }
     }
+}
 
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
-        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-        let own = ("task tracker", "corona.tt.http.hosts");
-        if let Some(refused) = self.hosts.misdirected(path, request.headers(), own) {
-            return refused;
-        }
-        let takes_gzip = compression::is_accepted(request.headers());
-        match (path, request.method()) {
+impl Site for HttpServer {
+    type Stream = LogBody;
+
+    fn front(&self) -> &Front {
+        &self.front
+    }
+
+    fn sickness(&self) -> Option<String> {
+        self.pages.sickness()
+    }
+
+    async fn metrics(self: Arc<Self>, _: Parameters) -> Page {
+        let pages = self.pages.clone();
+        self.front.make_metrics(move || prometheus::answer(pages.metrics())).await
+    }
+
+    async fn answer<B: RequestBody>(
+        self: Arc<Self>,
+        request: Request<B>,
+        _: Peer,
+        _: watch::Receiver<bool>,
+    ) -> Page {
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        match (&*path, request.method()) {
             ("/tasklog", &Method::GET) => {
-                tasklog::answer(&self.logs, self.threads.clone(), query).await
+                tasklog::answer(&self.logs, self.threads.clone(), &query).await
             }
             // Map output is served before this.
             ("/tasklog" | "/mapOutput", _) => text(StatusCode::METHOD_NOT_ALLOWED, ""),
-            (_, &Method::GET | &Method::HEAD) => match self.made(path, query, takes_gzip).await {
-                Some(page) => page,
-                None => text(StatusCode::NOT_FOUND, "No such page"),
-            },
+            (_, &Method::GET | &Method::HEAD) => {
+                let pages = self.pages.clone();
+                let page = move || pages.page(&path, &query);
+                let none = || text(StatusCode::NOT_FOUND, "No such page");
+                self.front.make(move || page().unwrap_or_else(none)).await
+            }
             _ => text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are supported"),
         }
-    }
-
-    /// The page at a path, made and compressed on a thread that may take its time, unless it takes
-    /// none.
-    async fn made(&self, path: &str, query: &str, takes_gzip: bool) -> Option<Response<Body>> {
-        if let Some(page) = self.pages.probe(path) {
-            return Some(pages::respond(page));
-        }
-        let makers = if path == "/metrics" { &self.scraper } else { &self.makers };
-        // The semaphores are never closed.
-        let turn = makers.clone().acquire_owned().await.ok()?;
-        let (pages, path, query) = (self.pages.clone(), path.to_owned(), query.to_owned());
-        let making = self.threads.run(move || {
-            // Held while the response is made, also after the client has disconnected.
-            let _turn = turn;
-            pages.page(&path, &query).map(|page| pages::respond_packed(page, takes_gzip))
-        });
-        making.await
     }
 }
 
@@ -258,7 +247,7 @@ impl std::fmt::Debug for HttpServer {
 }
 
 /// A short answer.
-fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+fn text(status: StatusCode, text: impl Into<Bytes>) -> Page {
     let mut response = Response::new(Either::Left(Full::new(text.into())));
     *response.status_mut() = status;
     let kind = header::HeaderValue::from_static("text/plain; charset=UTF-8");

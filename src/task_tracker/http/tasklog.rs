@@ -17,7 +17,7 @@ use http_body_util::Either;
 use hyper::body::{Bytes, Frame};
 use hyper::{Response, StatusCode, header};
 
-use super::{Body, text};
+use super::{Page, text};
 use crate::child::{LogFile, Logs};
 use crate::ids::AttemptId;
 use corona_process::threads::Threads;
@@ -71,7 +71,7 @@ impl Wanted {
 }
 
 /// Answers a request. Disks are read on these threads.
-pub(super) async fn answer(logs: &Logs, threads: Arc<Threads>, query: &str) -> Response<Body> {
+pub(super) async fn answer(logs: &Logs, threads: Arc<Threads>, query: &str) -> Page {
     let wanted = match Wanted::parse(query) {
         Ok(wanted) => wanted,
         Err(told) => return text(StatusCode::BAD_REQUEST, told.into_owned()),
@@ -177,7 +177,7 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// A log that is read as its reader takes it: nothing is read ahead, and no thread waits for the
 /// reader.
-pub(super) struct LogBody {
+pub struct LogBody {
     threads: Arc<Threads>,
     next: Next,
 }

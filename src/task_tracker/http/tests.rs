@@ -17,7 +17,9 @@ use corona_conformance::capture::{EventKind, Limits, Side};
 use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{IndexRecord, ShuffleHeader, SpillIndex};
+use corona_net::connections::Connections;
 use corona_net::testing::{soon, until};
+use corona_web::exchange;
 
 /// How long a head may take where a test does not wait for that.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,11 +33,19 @@ impl Pages for LargePage {
     fn page(&self, path: &str, _query: &str) -> Option<Page> {
         let kind = "text/plain";
         match path {
-            "/large" => Some(Page::new(StatusCode::OK, kind, vec![b'x'; LARGE as usize])),
-            "/small" => Some(Page::new(StatusCode::OK, kind, "small")),
-            "/rows" => Some(Page::new(StatusCode::OK, kind, "row\n".repeat(1000))),
+            "/large" => Some(exchange::respond(StatusCode::OK, kind, vec![b'x'; LARGE as usize])),
+            "/small" => Some(exchange::respond(StatusCode::OK, kind, "small")),
+            "/rows" => Some(exchange::respond(StatusCode::OK, kind, "row\n".repeat(1000))),
             _ => None,
         }
+    }
+
+    fn metrics(&self) -> String {
+        String::new()
+    }
+
+    fn sickness(&self) -> Option<String> {
+        None
     }
 }
 
@@ -72,11 +82,12 @@ impl TestServer {
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), 1 << 20));
         let (sender, lost) = mpsc::channel(10);
         let logs = super::super::child::test_logs(root.path());
-        let mut server = HttpServer::new(outputs, logs, sender, given).unwrap();
-        server.limits.head_timeout = head_timeout;
-        let (connections, counters) = (server.connections.clone(), server.counters());
         let hosts = Hosts::of_machine(&given.hosts);
-        let server = server.with_hosts(hosts).with_pages(Arc::new(LargePage));
+        let server = HttpServer::new(outputs, logs, sender, given, hosts, Gate::off());
+        let mut server = server.unwrap();
+        server.limits.head_timeout = head_timeout;
+        let (connections, counters) = (server.front.connections().clone(), server.counters());
+        let server = server.with_pages(Arc::new(LargePage));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_stop, stopped) = watch::channel(false);

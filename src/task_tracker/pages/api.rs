@@ -8,7 +8,7 @@ use corona_api::node::{
     NodeJobs, RunningJobTracker, TaskTracker, TaskUse, TrackerSlots,
 };
 use corona_process::since_epoch_ms;
-use corona_web::budget;
+use corona_web::{budget, exchange};
 use hyper::StatusCode;
 use serde::Serialize;
 
@@ -232,5 +232,5 @@ impl Paging {
 fn json(status: StatusCode, value: &impl Serialize) -> Page {
     // Numbers, texts and lists of them are always JSON.
     let text = serde_json::to_string(value).unwrap_or_default();
-    Page::new(status, "application/json", text)
+    exchange::json(status, text)
 }

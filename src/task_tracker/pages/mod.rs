@@ -25,7 +25,7 @@ use corona_config::HostPort;
 use corona_filesystem::Counters;
 use corona_hadoop::writables::TaskState;
 use corona_process::procfs::{Machine, Traffic};
-use corona_web::{files, prometheus};
+use corona_web::exchange::html;
 
 /// Where a task tracker listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,18 +141,6 @@ impl NodePages {
             now: SystemTime::now(),
         }
     }
-
-    fn health(&self) -> Page {
-        let (status, text) = match self.link.is_alive(self.about.node_expiry) {
-            true => (StatusCode::OK, "ok\n".to_owned()),
-            false => {
-                let silent = self.link.state().last_answer.elapsed().as_secs();
-                let text = format!("no answer of the cluster manager for {silent} s\n");
-                (StatusCode::SERVICE_UNAVAILABLE, text)
-            }
-        };
-        Page::new(status, "text/plain; charset=utf-8", text)
-    }
 }
 
 impl Pages for NodePages {
@@ -173,25 +161,21 @@ impl Pages for NodePages {
                 let segments: Vec<String> = segments.iter().map(|one| name(one)).collect();
                 api::answer(&self.view(), &segments, query)
             }
-            ["metrics"] => {
-                let text = metrics::render(&self.view());
-                Some(Page::new(StatusCode::OK, prometheus::CONTENT_TYPE, text))
-            }
-            ["static", name] => files::file(name).map(|(kind, text)| Page {
-                is_constant: true,
-                ..Page::new(StatusCode::OK, kind, text)
-            }),
             _ => None,
         }
     }
 
-    fn probe(&self, path: &str) -> Option<Page> {
-        (path == "/healthz").then(|| self.health())
+    fn metrics(&self) -> String {
+        metrics::render(&self.view())
     }
-}
 
-fn html(status: StatusCode, page: maud::Markup) -> Page {
-    Page::new(status, "text/html; charset=utf-8", corona_web::exchange::page_text(page))
+    fn sickness(&self) -> Option<String> {
+        let is_alive = self.link.is_alive(self.about.node_expiry);
+        (!is_alive).then(|| {
+            let silent = self.link.state().last_answer.elapsed().as_secs();
+            format!("no answer of the cluster manager for {silent} s")
+        })
+    }
 }
 
 /// The rough progress of an attempt.

@@ -1,5 +1,6 @@
 //! Pages of a tracker that a test makes up.
 
+use http_body_util::BodyExt;
 use serde_json::Value;
 
 use super::*;
@@ -118,13 +119,15 @@ fn world(node_expiry: Duration) -> TestPages {
 }
 
 fn text(page: Page) -> String {
-    String::from_utf8(page.body.to_vec()).unwrap()
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let body = runtime.block_on(page.into_body().collect());
+    String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
 }
 
 fn get(pages: &NodePages, path: &str, query: &str) -> (StatusCode, String) {
     let page = pages.page(path, query).unwrap_or_else(|| panic!("{path}"));
     // Without the places where names may wrap.
-    (page.status, text(page).replace("<wbr>", ""))
+    (page.status(), text(page).replace("<wbr>", ""))
 }
 
 fn json(pages: &NodePages, path: &str, query: &str) -> Value {
@@ -179,7 +182,7 @@ fn a_node_on_which_no_java_task_can_run_says_so() {
     world.pages.dirs.check(|_| {});
     let shown = |pages: &NodePages| {
         let tracker = json(pages, "/api/v1/tracker", "");
-        let metric = |line: &str| get(pages, "/metrics", "").1.contains(line);
+        let metric = |line: &str| pages.metrics().contains(line);
         let page = get(pages, "/", "").1;
         (
             tracker["state"].clone(),
@@ -205,9 +208,7 @@ fn a_node_on_which_no_java_task_can_run_says_so() {
 fn a_node_that_takes_no_tasks_says_why() {
     let mut world = world(Duration::from_secs(600));
     let metric = |pages: &NodePages, value: u8| {
-        get(pages, "/metrics", "")
-            .1
-            .contains(&format!("\ncorona_task_tracker_takes_tasks {value}\n"))
+        pages.metrics().contains(&format!("\ncorona_task_tracker_takes_tasks {value}\n"))
     };
     assert_eq!(json(&world.pages, "/api/v1/tracker", "")["takes_tasks"], true);
     assert!(metric(&world.pages, 1));
@@ -238,7 +239,7 @@ fn reports_of_the_health_script_are_shown() {
     assert_eq!(shown(&world.pages), serde_json::json!({"healthy": false, "report": report}));
     let page = get(&world.pages, "/", "").1;
     assert!(page.contains("The health script reports: ERROR &lt;script&gt;"), "{page}");
-    assert!(get(&world.pages, "/metrics", "").1.contains("\ncorona_task_tracker_healthy 0\n"));
+    assert!(world.pages.metrics().contains("\ncorona_task_tracker_healthy 0\n"));
 }
 
 #[test]
@@ -257,7 +258,7 @@ fn use_of_tasks_and_machine_is_shown() {
     for shown in ["at most 5.0 MiB", "2 s of CPU", "Idle processes"] {
         assert!(page.contains(shown), "{shown} is not in {page}");
     }
-    let metrics = get(&world.pages, "/metrics", "").1;
+    let metrics = world.pages.metrics();
     // Six attempts and one with a hostile name.
     for line in [
         "corona_task_tracker_idle_processes 2".to_owned(),
@@ -357,22 +358,14 @@ fn job_trackers_are_shown_where_they_may_run() {
 
 #[test]
 fn health_is_whether_the_cluster_manager_still_counts_on_it() {
-    let well = world(Duration::from_secs(600)).pages;
-    let health = |pages: &NodePages| {
-        // It is made at once, and nowhere else.
-        assert!(pages.page("/healthz", "").is_none());
-        let page = pages.probe("/healthz").unwrap();
-        (page.status, text(page))
-    };
-    assert_eq!(health(&well), (StatusCode::OK, "ok\n".into()));
-    let (status, text) = health(&world(Duration::ZERO).pages);
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(text.starts_with("no answer of the cluster manager for 0 s"), "{text}");
+    assert_eq!(world(Duration::from_secs(600)).pages.sickness(), None);
+    let sickness = world(Duration::ZERO).pages.sickness().unwrap();
+    assert!(sickness.starts_with("no answer of the cluster manager for 0 s"), "{sickness}");
 }
 
 #[test]
 fn metrics_are_declared_once_and_documented() {
-    let (_, text) = get(&world(Duration::ZERO).pages, "/metrics", "");
+    let text = world(Duration::ZERO).pages.metrics();
     let declared: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let names: Vec<&str> = metrics::FAMILIES.iter().map(|family| family.name).collect();
@@ -390,7 +383,7 @@ fn metrics_are_declared_once_and_documented() {
         |name: &str| name.starts_with("corona_task_tracker_") || name.starts_with("corona_node_");
     let documented: Vec<&str> =
         document.lines().filter(|line| line.strip_prefix("| `").is_some_and(is_own)).collect();
-    let own = |family: &&prometheus::Family| is_own(family.name);
+    let own = |family: &&corona_web::prometheus::Family| is_own(family.name);
     let expected: Vec<String> = metrics::FAMILIES
         .iter()
         .filter(own)
@@ -403,8 +396,6 @@ fn metrics_are_declared_once_and_documented() {
 fn other_addresses_have_nothing() {
     let pages = world(Duration::ZERO).pages;
     for path in ["/nothing", "/static/../mod.rs", "/api/v1", "/api/v1/", "/api/v1/tracker/x", ""] {
-        assert_eq!(pages.page(path, ""), None, "{path}");
+        assert!(pages.page(path, "").is_none(), "{path}");
     }
-    let style = pages.page("/static/corona.css", "v=1").unwrap();
-    assert!(style.is_constant && style.content_type.starts_with("text/css"));
 }

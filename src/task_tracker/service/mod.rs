@@ -643,11 +643,12 @@ fn http_server(
     gate: &Arc<Gate>,
 ) -> io::Result<(HttpServer, mpsc::Receiver<LostOutput>)> {
     let (sender, lost) = mpsc::channel(LOST_OUTPUTS);
-    let server = HttpServer::new(outputs.clone(), logs.clone(), sender, &settings.http)?;
+    let (outputs, logs) = (outputs.clone(), logs.clone());
     let names = settings.http.hosts.iter().map(|name| &**name);
     let own = [&*settings.http.address.host, &*place.host.name];
     let hosts = Hosts::of_machine(names.chain(own));
-    Ok((server.with_hosts(hosts).with_gate(gate.clone()), lost))
+    let server = HttpServer::new(outputs, logs, sender, &settings.http, hosts, gate.clone())?;
+    Ok((server, lost))
 }
 
 /// What the pages say of this task tracker.
