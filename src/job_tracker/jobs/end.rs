@@ -76,11 +76,11 @@ impl Jobs {
         let session = driver.handle().clone();
         let delivery = self.owed.end(driver, debt).await;
         match timeout(END_PATIENCE, delivery).await {
-            Ok(Ok(ended)) => {
+            Ok(Ok(Ok(ended))) => {
                 tracing::debug!(%session, %ended, "the cluster manager knows that a job is over");
                 ended.is_settled()
             }
-            Ok(Err(_)) => false,
+            Ok(_) => false,
             Err(_) => {
                 tracing::warn!(
                     %session,

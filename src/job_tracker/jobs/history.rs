@@ -236,7 +236,7 @@ impl History {
         let id = job.clone();
         tokio::spawn(async move {
             if let Err(panic) = caught(writing).await {
-                tracing::error!(job = %id, %panic, "what writes the history of a job panicked; it ends here");
+                tracing::error!(job = %id, %panic, "the writer of the history of a job panicked; the history ends here");
                 standing.lose(FAILED);
             }
         });

@@ -13,7 +13,7 @@ use std::time::Duration;
 use corona_config::JournalSync;
 use corona_job_engine::NodeUsage;
 use corona_model::types::SessionStatus;
-use corona_process::panics::restart_on_panic;
+use corona_process::panics::{TaskPanicked, restart_on_panic, run_essential};
 use corona_session_driver::{DriverHost, Ending, Options, SessionDriver, StartError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -152,7 +152,7 @@ impl Owed {
         self: &Arc<Self>,
         driver: Arc<SessionDriver>,
         debt: Debt,
-    ) -> JoinHandle<Arc<Ending>> {
+    ) -> JoinHandle<Result<Arc<Ending>, TaskPanicked>> {
         let Debt { handle, status, feedback, .. } = debt.clone();
         if let Err(error) = self.note(debt).await {
             tracing::error!(
@@ -163,13 +163,13 @@ impl Owed {
         // The session may be lost already.
         let _ = driver.feedback(feedback.into_iter().map(usage).collect());
         let owed = self.clone();
-        tokio::spawn(async move {
+        tokio::spawn(run_essential("the end of a session", async move {
             let ended = driver.end(session_types::status(status)).await;
             if ended.is_settled() {
                 owed.settle(&handle).await;
             }
             ended
-        })
+        }))
     }
 
     /// Ends a session that has no driver and is noted, in the background.

@@ -172,7 +172,7 @@ async fn begin_again(job: Job, node: Arc<str>, launcher: Launcher, session: Sess
     let Ok(id) = job.description().id.to_string().parse() else { return };
     launcher.forget(&at, Arc::new(Nobody), id, session);
     sleep(FORGET_PAUSE).await;
-    // A job that has ended does not mind.
+    // A job that has ended refuses it.
     let _ = job.apply(JobInput::NodeLost { node }).await;
 }
 

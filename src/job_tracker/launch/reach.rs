@@ -145,7 +145,7 @@ async fn give_up(jobs: &[Job], at: &Tracker) {
         let lost = at.clone();
         let uses = move |job: &JobEngine| job.trackers().contains(&lost);
         if job.look(uses).await.unwrap_or(false) {
-            // A job that has ended a moment ago does not mind.
+            // A job that has ended a moment ago refuses it.
             let _ = job.apply(JobInput::NodeLost { node: at.node.clone() }).await;
         }
     }

@@ -41,7 +41,7 @@ use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
 use corona_mapreduce::settings::pool_of_job;
 use corona_model::types::session_directory;
 use corona_process::Boxed;
-use corona_process::panics::run_essential;
+use corona_process::panics::{Loops, ServiceTasks};
 use corona_session_driver::{
     DriverHost, Listen, SessionDriver, SessionEvents, SessionStatus, StartError as NoSession,
 };
@@ -358,21 +358,19 @@ impl RemoteJobTracker {
     async fn serve(self, mut stop: watch::Receiver<bool>) -> Ending {
         let RemoteJobTracker { gate, running, server, listener, stop_serving, save_failed, linger } =
             self;
-        // It ends with the job tracker, which its process does not outlive.
-        tokio::spawn(gate.clone().maintain(running.stop.subscribe()));
+        let mut loops = Loops::default();
+        let (renewed, stopped) = (gate.clone(), running.stop.subscribe());
+        loops.spawn("the renewal of certificates", move || {
+            renewed.clone().maintain(stopped.clone())
+        });
+        let watched = running.clone();
+        loops.spawn("the watch of task trackers", move || watch_trackers(watched.clone()));
+        loops.spawn("the watch for stalls", clock::watch);
         let pages = Arc::new(Pages::new(running.shown.clone(), gate));
         let pages = corona_web::server::serve(pages, listener, running.stop.subscribe());
-        let pages = tokio::spawn(pages);
-        let watched = running.clone();
-        let watching = tokio::spawn(async move {
-            let jobs = || watched.job().into_iter().collect();
-            let Running { cluster, settings, .. } = &*watched;
-            let manager = settings.cluster_manager.clone();
-            reach::watch(cluster.clone(), manager, jobs, settings.node_unreachable).await;
-        });
-        let noticing = tokio::spawn(clock::watch());
-        let served = server.run(stop_serving.subscribe());
-        let served = tokio::spawn(run_essential("the server", served));
+        let mut servers = ServiceTasks::default();
+        servers.spawn("the server for pages", pages);
+        servers.spawn("the server", server.run(stop_serving.subscribe()));
         let save_failed = async move {
             match save_failed {
                 Some(failed) => match failed.await {
@@ -390,14 +388,19 @@ impl RemoteJobTracker {
             error = save_failed => (Ending::ParentGone, running.parent_gone(&error)),
             // Its sender lives as long as the program.
             _ = stop.wait_for(|stop| *stop) => (Ending::Stopped, false),
-            _ = served => (Ending::Panicked, false),
+            Err(_) = servers.ended() => (Ending::Panicked, false),
         };
         running.end(refused, &stop_serving).await;
-        watching.abort();
-        noticing.abort();
-        pages.abort();
         ending
     }
+}
+
+/// Watches for task trackers that have died without a word.
+async fn watch_trackers(running: Arc<Running>) {
+    let jobs = || running.job().into_iter().collect();
+    let Running { cluster, settings, .. } = &*running;
+    let manager = settings.cluster_manager.clone();
+    reach::watch(cluster.clone(), manager, jobs, settings.node_unreachable).await;
 }
 
 impl Running {

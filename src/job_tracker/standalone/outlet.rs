@@ -178,7 +178,7 @@ impl Outlet for RemoteOutlet {
             let closed = ending.closed.clone();
             tokio::spawn(async move {
                 if let Err(panic) = caught(ending.carry_out(driver, status, feedback)).await {
-                    tracing::error!(%panic, "what follows the end of the job panicked");
+                    tracing::error!(%panic, "the end of the job panicked");
                     closed.send_replace(true);
                 }
             });

@@ -879,13 +879,12 @@ impl ParentWork {
         });
         let (jobs, description) = (jobs.clone(), description.clone());
         let log = self.records.log().cloned();
-        self.closing =
-            Some(tokio::spawn(run_essential("what follows the end of a job", async move {
-                if let Some(remains) = remains {
-                    remains.complete(&jobs, &description).await;
-                }
-                jobs.close(&description, state, log.as_ref()).await;
-            })));
+        self.closing = Some(tokio::spawn(run_essential("the end of a job", async move {
+            if let Some(remains) = remains {
+                remains.complete(&jobs, &description).await;
+            }
+            jobs.close(&description, state, log.as_ref()).await;
+        })));
     }
 
     /// What an earlier run has kept of a job that had ended.
@@ -966,7 +965,7 @@ fn is_gone(error: &CallError) -> bool {
 }
 
 async fn tell(inbox: &mpsc::WeakSender<Message>, message: Message) {
-    // A job that is over does not mind.
+    // A job that is over needs no message.
     if let Some(inbox) = inbox.upgrade() {
         let _ = inbox.send(message).await;
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use corona_hadoop::protocols::job_submission::JobSubmissionClient;
 use corona_hadoop::writables as wire;
 use corona_mapreduce::{Counters, JobState};
+use corona_net::Backoff;
 use corona_process::panics::caught;
 use corona_web::exchange::Parameters;
 use tokio::sync::{mpsc, watch};
@@ -53,13 +54,13 @@ impl Watcher {
         let attempt = self.remote.attempt;
         let mut failed = 0;
         let mut is_submitted = false;
-        let mut pause = FIRST_PAUSE;
+        let mut looks = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE).with_factor(5, 4);
         loop {
             let status = match is_submitted {
                 false => self.client.submit_job(self.job.clone()).await,
                 true => self.client.get_job_status(self.job.clone()).await,
             };
-            match status {
+            let pause = match status {
                 Ok(status) => {
                     if !is_submitted {
                         tell(&self.inbox, Message::Submitted(attempt)).await;
@@ -73,6 +74,7 @@ impl Watcher {
                     if let Some(state) = ended {
                         return Message::Ended(attempt, state, self.counters().await);
                     }
+                    looks.pause()
                 }
                 Err(error) if is_gone(&error) => return self.lost(&error.to_string()),
                 Err(error) => {
@@ -81,11 +83,10 @@ impl Watcher {
                         return self.lost(&error.to_string());
                     }
                     tracing::info!(job = %self.job, %error, failed, "a remote job tracker does not answer");
-                    pause = TRY_PAUSE * failed;
+                    TRY_PAUSE * failed
                 }
-            }
+            };
             sleep(pause).await;
-            pause = (pause * 5 / 4).min(LONGEST_PAUSE);
         }
     }
 
