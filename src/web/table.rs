@@ -4,6 +4,7 @@
 //! Each cell carries its heading: where the window is too narrow for a table, each row becomes a card
 //! of headings and values.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use maud::{Markup, html};
@@ -56,10 +57,83 @@ pub fn framed(name: &str, id: &str, heads: &[Head], rows: &Markup) -> Markup {
     }
 }
 
+/// A table of few rows, which stay in their order. `key` identifies a row, now and in the next refresh.
+pub fn fixed_table<Row>(
+    id: &str,
+    columns: &[Column<'_, Row>],
+    rows: &[Row],
+    key: fn(&Row) -> String,
+) -> Markup {
+    html! {
+        table.rows #(id) {
+            (header(columns, |column| (html! { (column.title) }, None)))
+            tbody { (body(columns, rows, key)) }
+        }
+    }
+}
+
+/// The headings: in two lines where columns have one in common. `heading` returns the content of a heading,
+/// and how the rows are sorted by it.
+fn header<Row>(
+    columns: &[Column<'_, Row>],
+    heading: impl Fn(&Column<'_, Row>) -> (Markup, Option<&'static str>),
+) -> Markup {
+    let is_grouped = columns.iter().any(|column| column.group.is_some());
+    let cell = |column: &Column<'_, Row>, rowspan: Option<u8>| {
+        let (content, sorted) = heading(column);
+        html! {
+            th scope="col" class=[class(column)] rowspan=[rowspan] aria-sort=[sorted] { (content) }
+        }
+    };
+    html! {
+        thead {
+            tr {
+                @for columns in columns.chunk_by(|a, b| a.group.is_some() && a.group == b.group) {
+                    @match columns.first().and_then(|column| column.group) {
+                        Some(group) => {
+                            th.group scope="colgroup" colspan=(columns.len()) { (group) }
+                        }
+                        None => @for column in columns { (cell(column, is_grouped.then_some(2))) },
+                    }
+                }
+            }
+            @if is_grouped {
+                tr {
+                    @for column in columns.iter().filter(|column| column.group.is_some()) {
+                        (cell(column, None))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The rows. The first column names its row, and each other cell carries its heading.
+fn body<'r, Row: 'r>(
+    columns: &[Column<'_, Row>],
+    rows: impl IntoIterator<Item = &'r Row>,
+    key: fn(&Row) -> String,
+) -> Markup {
+    let labels: Vec<String> = columns.iter().map(Column::label).collect();
+    html! {
+        @for row in rows {
+            tr data-key=(key(row)) {
+                @for (position, (column, label)) in columns.iter().zip(&labels).enumerate() {
+                    @if position == 0 {
+                        th scope="row" class=[class(column)] { ((column.cell)(row)) }
+                    } @else {
+                        td class=[class(column)] data-label=(label) { ((column.cell)(row)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// A column of a table.
 pub struct Column<'a, Row> {
     key: String,
-    title: &'static str,
+    title: Cow<'static, str>,
     /// A heading above this and its neighbours of the same group.
     group: Option<&'static str>,
     class: &'static str,
@@ -74,12 +148,12 @@ impl<'a, Row> Column<'a, Row> {
     /// A column of text.
     pub fn text(
         key: &str,
-        title: &'static str,
+        title: impl Into<Cow<'static, str>>,
         cell: impl Fn(&Row) -> Markup + 'a,
     ) -> Column<'a, Row> {
         Column {
             key: key.to_owned(),
-            title,
+            title: title.into(),
             group: None,
             class: "",
             order: None,
@@ -91,7 +165,7 @@ impl<'a, Row> Column<'a, Row> {
     /// A column of numbers, sorted by them.
     pub fn number(
         key: &str,
-        title: &'static str,
+        title: impl Into<Cow<'static, str>>,
         number: impl Fn(&Row) -> i64 + Copy + 'a,
     ) -> Column<'a, Row> {
         Column::text(key, title, move |row| html! { (Count(number(row)).to_string()) })
@@ -128,7 +202,7 @@ impl<'a, Row> Column<'a, Row> {
     fn label(&self) -> String {
         match self.group {
             Some(group) => format!("{group}: {}", self.title.to_lowercase()),
-            None => self.title.to_owned(),
+            None => self.title.clone().into_owned(),
         }
     }
 
@@ -171,7 +245,6 @@ impl<Row> Table<'_, Row> {
         }
         let page = Page::of(self.parameters, chosen.len());
         let shown = chosen.get(page.first..page.end).unwrap_or_default();
-        let labels: Vec<String> = self.columns.iter().map(Column::label).collect();
         html! {
             div.table-head {
                 h2 #(format!("{}-title", self.id)) { (self.caption) }
@@ -182,19 +255,7 @@ impl<Row> Table<'_, Row> {
                 table.rows #(self.id) {
                     (self.header(key, descending))
                     tbody {
-                        @for row in shown {
-                            tr data-key=((self.key)(row)) {
-                                @for (position, (column, label)) in self.columns.iter().zip(&labels).enumerate() {
-                                    @if position == 0 {
-                                        th scope="row" class=[class(column)] { ((column.cell)(row)) }
-                                    } @else {
-                                        td class=[class(column)] data-label=(label) {
-                                            ((column.cell)(row))
-                                        }
-                                    }
-                                }
-                            }
-                        }
+                        (body(&self.columns, shown.iter().copied(), self.key))
                         @if shown.is_empty() {
                             tr { td.empty colspan=(self.columns.len()) { (self.empty) } }
                         }
@@ -214,51 +275,25 @@ impl<Row> Table<'_, Row> {
     }
 
     fn header(&self, sorted: &str, descending: bool) -> Markup {
-        let grouped = self.columns.iter().any(|column| column.group.is_some());
-        let heading = |column: &Column<'_, Row>, rowspan: Option<u8>| {
+        let direction = if descending { "descending" } else { "ascending" };
+        header(&self.columns, |column| {
             let is_sorted = column.key == sorted;
-            let direction = if descending { "descending" } else { "ascending" };
-            html! {
-                th scope="col" class=[class(column)] rowspan=[rowspan]
-                    aria-sort=[is_sorted.then_some(direction)] {
-                    @if column.order.is_some() {
-                        a href=(self.sort_address(column, is_sorted, descending)) data-swap {
-                            // Repeats the heading above, which is hidden where rows are cards.
-                            @if let Some(group) = column.group { span.of { (group) ": " } }
-                            (column.title)
-                            @if is_sorted {
-                                span.arrow aria-hidden="true" { (if descending { "\u{a0}▾" } else { "\u{a0}▴" }) }
-                            }
-                        }
-                    } @else {
+            let content = html! {
+                @if column.order.is_some() {
+                    a href=(self.sort_address(column, is_sorted, descending)) data-swap {
+                        // Repeats the heading above, which is hidden where rows are cards.
+                        @if let Some(group) = column.group { span.of { (group) ": " } }
                         (column.title)
-                    }
-                }
-            }
-        };
-        html! {
-            thead {
-                tr {
-                    @for columns in self.columns.chunk_by(|a, b| a.group.is_some() && a.group == b.group) {
-                        @match columns.first().and_then(|column| column.group) {
-                            Some(group) => {
-                                th.group scope="colgroup" colspan=(columns.len()) { (group) }
-                            }
-                            None => {
-                                @for column in columns { (heading(column, grouped.then_some(2))) }
-                            }
+                        @if is_sorted {
+                            span.arrow aria-hidden="true" { (if descending { "\u{a0}▾" } else { "\u{a0}▴" }) }
                         }
                     }
+                } @else {
+                    (column.title)
                 }
-                @if grouped {
-                    tr {
-                        @for column in self.columns.iter().filter(|column| column.group.is_some()) {
-                            (heading(column, None))
-                        }
-                    }
-                }
-            }
-        }
+            };
+            (content, is_sorted.then_some(direction))
+        })
     }
 
     fn sort_address(&self, column: &Column<'_, Row>, is_sorted: bool, descending: bool) -> String {

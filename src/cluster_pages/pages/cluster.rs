@@ -21,6 +21,7 @@ use corona_engine::PoolView;
 use corona_model::types::{Millis, ResourceType};
 use corona_web::budget;
 use corona_web::events::Published;
+use corona_web::table::{Column, fixed_table};
 use corona_web::units::{
     Bytes, Clock, Count, Name, ShortSpan, Span, Time, bar, class_of, percent, plural,
 };
@@ -242,8 +243,8 @@ fn slots(view: &View, kind: ResourceType) -> Markup {
 }
 
 fn latencies(view: &View) -> Markup {
-    type Part = fn(&Latencies) -> &Snapshot;
-    let rows: [(&str, &str, Part); 4] = [
+    type Row = (&'static str, &'static str, fn(&Latencies) -> &Snapshot);
+    let rows: [Row; 4] = [
         ("Request to grant", "from the arrival of a request to its grant", |all| {
             &all.request_to_grant
         }),
@@ -253,42 +254,31 @@ fn latencies(view: &View) -> Markup {
         ("Scheduler pass", "one pass over all types", |all| &all.pass),
         ("Wait for the engine", "before a call or a pass", |all| &all.lock_wait),
     ];
-    let quantile = |snapshot: &Snapshot, part: f64| match snapshot.quantile(part) {
-        Some(span) => ShortSpan(span).to_string(),
-        None => "–".to_owned(),
-    };
+    let mut columns = vec![Column::text("measure", "Measure", |(name, meaning, _): &Row| {
+        html! { (name) span.note { (meaning) } }
+    })];
+    for (of, time) in [(&view.lately, "Last minute"), (&view.since_start, "Since the start")] {
+        let quantile = |title, part: f64| {
+            Column::text(title, title, move |(.., of_row): &Row| match of_row(of).quantile(part) {
+                Some(span) => html! { (ShortSpan(span)) },
+                None => html! { "–" },
+            })
+            .numeric()
+            .under(time)
+        };
+        let count = Column::text("count", "Count", |(.., part): &Row| {
+            html! { (Count(part(of).count())) }
+        });
+        columns.extend([
+            quantile("Median", 0.5),
+            quantile("99 %", 0.99),
+            count.numeric().under(time),
+        ]);
+    }
     html! {
         // The section around it is the region.
         div.scroll tabindex="0" role="group" aria-labelledby="latency-title" {
-            table.rows #latency-table {
-                thead {
-                    tr {
-                        th scope="col" rowspan="2" { "Measure" }
-                        th.group scope="colgroup" colspan="3" { "Last minute" }
-                        th.group scope="colgroup" colspan="3" { "Since the start" }
-                    }
-                    tr {
-                        @for _ in 0..2 {
-                            th.n scope="col" { "Median" }
-                            th.n scope="col" { "99 %" }
-                            th.n scope="col" { "Count" }
-                        }
-                    }
-                }
-                tbody {
-                    @for (name, meaning, part) in rows {
-                        tr data-key=(name) {
-                            th scope="row" { (name) span.note { (meaning) } }
-                            @for (of, time) in [(&view.lately, "Last minute"), (&view.since_start, "All")] {
-                                @let snapshot = part(of);
-                                td.n data-label={ (time) ": median" } { (quantile(snapshot, 0.5)) }
-                                td.n data-label={ (time) ": 99 %" } { (quantile(snapshot, 0.99)) }
-                                td.n data-label={ (time) ": count" } { (Count(snapshot.count())) }
-                            }
-                        }
-                    }
-                }
-            }
+            (fixed_table("latency-table", &columns, &rows, |(name, ..)| (*name).to_owned()))
         }
     }
 }
@@ -309,17 +299,7 @@ fn busiest_pools(view: &View) -> Markup {
             p { "No pool holds slots or waits for any." }
         } @else {
             div.scroll tabindex="0" role="group" aria-labelledby="busy-title" {
-                table.rows #busy-table {
-                    thead {
-                        tr {
-                            th scope="col" { "Pool" }
-                            th.n scope="col" { "Sessions" }
-                            @for kind in kinds { th scope="col" { (kind) " (held / share)" } }
-                            th.n scope="col" { "Requests waiting" }
-                        }
-                    }
-                    tbody { @for pool in shown { (busy_row(pool, views, kinds)) } }
-                }
+                (fixed_table("busy-table", &busy_columns(views, kinds), &shown, |pool| name_of(pool)))
             }
             @if busiest.len() > POOLS {
                 p { a href="/pools?busy=1" { "All " (Count(busiest.len())) " busy pools" } }
@@ -328,21 +308,30 @@ fn busiest_pools(view: &View) -> Markup {
     }
 }
 
-fn busy_row(pool: &PoolView, views: &[PoolView], kinds: &[ResourceType]) -> Markup {
-    let name = format!("{}.{}", pool.group, pool.pool.as_deref().unwrap_or_default());
-    let waiting: i64 = kinds.iter().map(|kind| pool.counts[*kind].pending).sum();
-    html! {
-        tr data-key=(name) {
-            th scope="row" {
-                a href=(sessions_address("poolInfos", &name)) { span.word { (Name(&name)) } }
-            }
-            td.n data-label="Sessions" { (Count(pool.sessions)) }
-            @for kind in kinds.iter().copied() {
-                td data-label={ (kind) ": held / share" } { (quota(pool, kind, scale(views, kind))) }
-            }
-            td.n data-label="Requests waiting" { (Count(waiting)) }
-        }
-    }
+fn name_of(pool: &PoolView) -> String {
+    format!("{}.{}", pool.group, pool.pool.as_deref().unwrap_or_default())
+}
+
+fn busy_columns<'a>(
+    views: &'a [PoolView],
+    kinds: &'a [ResourceType],
+) -> Vec<Column<'a, &'a PoolView>> {
+    type Row<'a> = &'a PoolView;
+    let mut columns = vec![
+        Column::text("pool", "Pool", |pool: &Row<'a>| {
+            let name = name_of(pool);
+            html! { a href=(sessions_address("poolInfos", &name)) { span.word { (Name(&name)) } } }
+        }),
+        Column::text("sessions", "Sessions", |pool: &Row<'a>| html! { (Count(pool.sessions)) })
+            .numeric(),
+    ];
+    columns.extend(kinds.iter().map(|kind| {
+        let title = format!("{kind} (held / share)");
+        Column::text("kind", title, |pool: &Row<'a>| quota(pool, *kind, scale(views, *kind)))
+    }));
+    let waiting = |pool: &Row<'a>| kinds.iter().map(|kind| pool.counts[*kind].pending).sum::<i64>();
+    columns.push(Column::number("waiting", "Requests waiting", waiting));
+    columns
 }
 
 fn events(events: &[Arc<Published>]) -> Markup {

@@ -1,5 +1,7 @@
 //! One session: its description, its slots and requests, and why it waits.
 
+use std::fmt::Display;
+
 use maud::{Markup, html};
 
 use super::links::{node_link, session_path};
@@ -8,11 +10,11 @@ use super::retired::status_badge;
 use crate::exchange::{Parameters, encode_segment};
 use crate::gather::Overview;
 use crate::original::web_address;
-use corona_engine::{RetiredSession, RunningSession, WaitingRequests};
+use corona_engine::{RetiredSession, RunningSession, SessionTally, WaitingRequests};
 use corona_model::text::natural_order;
 use corona_model::types::{Grant, PoolName, ResourceType, SessionInfo};
 use corona_web::table::Head::{Number, Text};
-use corona_web::table::{Column, Table, framed};
+use corona_web::table::{Column, Table, fixed_table, framed};
 use corona_web::units::{Bytes, Count, Name, Span, Time, class_of};
 
 /// Ranges of ids that are shown of requests that wait for the same reason.
@@ -41,7 +43,7 @@ pub(crate) fn running(view: &View, overview: &Overview, parameters: &Parameters)
         }
         div #session data-live {
             (facts(session, overview))
-            (requests(session, overview))
+            (requests(&overview.kinds, counts_of(session), &session.usages))
             (waits(&view.waits))
             (grants(view, overview, parameters))
         }
@@ -121,78 +123,53 @@ fn pool_link(pool: &PoolName, info: &SessionInfo) -> Markup {
 /// Memory, as sessions report it. Spec: cluster-manager/02 §3.6.
 const USAGES: [&str; 3] = ["Maximum", "Momentary maximum", "Resident maximum"];
 
-/// The heading of a table of requests, which ends with the memory.
-fn requests_head(titles: &[&str]) -> Markup {
-    html! {
-        tr {
-            @for (position, title) in titles.iter().enumerate() {
-                th scope="col" rowspan="2" .n[position > 0] { (title) }
-            }
-            th.group scope="colgroup" colspan=(USAGES.len()) { "Memory" }
-        }
-        tr {
-            @for title in USAGES { th.n scope="col" { (title) } }
-        }
-    }
-}
-
-fn requests(session: &RunningSession, overview: &Overview) -> Markup {
+/// The requests of a session: for each type these counts, and the memory of its tasks.
+fn requests<'a>(
+    kinds: &[ResourceType],
+    counts: Vec<Column<'a, ResourceType>>,
+    usages: &'a [Vec<i64>],
+) -> Markup {
+    let mut columns = vec![Column::text("type", "Type", |kind: &ResourceType| {
+        html! { span.dot.(class_of(*kind)) {} (kind) }
+    })];
+    columns.extend(counts);
+    columns.extend(USAGES.iter().enumerate().map(|(at, title)| {
+        let usage = move |kind: &ResourceType| usages.get(kind.index())?.get(at).copied();
+        // A session that measures nothing reports 0.
+        let bytes = move |kind: &_| usage(kind).filter(|bytes| *bytes > 0).map(Bytes);
+        Column::text(title, *title, move |kind| html! { (or_none(bytes(kind))) })
+            .numeric()
+            .under("Memory")
+    }));
     html! {
         h2 #requests-title { "Requests" }
         div.scroll tabindex="0" role="region" aria-labelledby="requests-title" {
-            table.rows #request-table {
-                thead {
-                    (requests_head(&[
-                        "Type", "Running", "Waiting", "Awaiting release", "Most at a time",
-                        "Granted in total", "Revoked", "First wait",
-                    ]))
-                }
-                tbody {
-                    @for kind in &overview.kinds { (requests_row(session, *kind)) }
-                }
-            }
+            (fixed_table("request-table", &columns, kinds, ResourceType::to_string))
         }
     }
 }
 
-fn requests_row(session: &RunningSession, kind: ResourceType) -> Markup {
-    let counts = session.counts[kind];
-    // Their slots were revoked, and the session has not released the requests yet.
-    let unreleased = counts.now.requested - counts.now.granted - counts.now.pending;
-    let usages = session.usages.get(kind.index()).map(Vec::as_slice).unwrap_or_default();
-    html! {
-        tr data-key=(kind) {
-            th scope="row" { span.dot.(class_of(kind)) {} (kind) }
-            @for (label, number) in [
-                ("Running", counts.now.granted),
-                ("Waiting", counts.now.pending),
-                ("Awaiting release", unreleased),
-                ("Most at a time", counts.max_granted),
-                ("Granted in total", counts.fulfilled + counts.revoked),
-                ("Revoked", counts.revoked),
-            ] {
-                td.n data-label=(label) { (Count(number)) }
-            }
-            td.n data-label="First wait" {
-                @match counts.first_wait_ms { Some(ms) => (Span(ms)), None => "–" }
-            }
-            (usage_cells(usages))
-        }
-    }
+fn or_none(shown: Option<impl Display>) -> String {
+    shown.map_or_else(|| "–".to_owned(), |shown| shown.to_string())
 }
 
-fn usage_cells(usages: &[i64]) -> Markup {
-    html! {
-        @for (at, title) in USAGES.iter().enumerate() {
-            td.n data-label={ "Memory: " (title.to_lowercase()) } {
-                // A session that measures nothing reports 0.
-                @match usages.get(at).filter(|bytes| **bytes > 0) {
-                    Some(bytes) => (Bytes(*bytes)),
-                    None => "–",
-                }
-            }
-        }
-    }
+fn counts_of(session: &RunningSession) -> Vec<Column<'_, ResourceType>> {
+    let count = |title, count: fn(&SessionTally) -> i64| {
+        Column::number(title, title, move |kind: &ResourceType| count(&session.counts[*kind]))
+    };
+    vec![
+        count("Running", |of| of.now.granted),
+        count("Waiting", |of| of.now.pending),
+        // Their slots were revoked, and the session has not released the requests yet.
+        count("Awaiting release", |of| of.now.requested - of.now.granted - of.now.pending),
+        count("Most at a time", |of| of.max_granted),
+        count("Granted in total", |of| of.fulfilled + of.revoked),
+        count("Revoked", |of| of.revoked),
+        Column::text("First wait", "First wait", |kind: &ResourceType| {
+            html! { (or_none(session.counts[*kind].first_wait_ms.map(Span))) }
+        })
+        .numeric(),
+    ]
 }
 
 fn waits(waits: &[WaitingRequests]) -> Markup {
@@ -293,6 +270,13 @@ pub(crate) fn ended(
     finished_jobs: Option<&str>,
 ) -> Markup {
     let RetiredSession { handle, info, pool, started, ended, status, .. } = session;
+    let counts = vec![
+        Column::number("most", "Most at a time", |kind| session.max_granted[*kind]),
+        Column::number("granted", "Granted in total", |kind| {
+            session.fulfilled[*kind] + session.revoked[*kind]
+        }),
+        Column::number("revoked", "Revoked", |kind| session.revoked[*kind]),
+    ];
     html! {
         p.crumbs { a href="/retired" { "Retired" } }
         h1 { "Session " (handle) }
@@ -314,30 +298,7 @@ pub(crate) fn ended(
             div { dt { "Started" } dd { (Time(*started)) } }
             div { dt { "Ended" } dd { (Time(*ended)) " after " (Span(ended.since(*started))) } }
         }
-        h2 #requests-title { "Requests" }
-        div.scroll tabindex="0" role="region" aria-labelledby="requests-title" {
-            table.rows #request-table {
-                thead {
-                    (requests_head(&["Type", "Most at a time", "Granted in total", "Revoked"]))
-                }
-                tbody {
-                    @for kind in &overview.kinds {
-                        @let usages = session.usages.get(kind.index());
-                        tr data-key=(kind) {
-                            th scope="row" { span.dot.(class_of(*kind)) {} (kind) }
-                            td.n data-label="Most at a time" {
-                                (Count(session.max_granted[*kind]))
-                            }
-                            td.n data-label="Granted in total" {
-                                (Count(session.fulfilled[*kind] + session.revoked[*kind]))
-                            }
-                            td.n data-label="Revoked" { (Count(session.revoked[*kind])) }
-                            (usage_cells(usages.map(Vec::as_slice).unwrap_or_default()))
-                        }
-                    }
-                }
-            }
-        }
+        (requests(&overview.kinds, counts, &session.usages))
     }
 }
 
