@@ -9,7 +9,6 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::metrics::exposition::{FirstWaits, NodeCounts};
 use crate::places::Places;
 use crate::{Manager, Programs};
 use corona_engine::{
@@ -69,6 +68,43 @@ pub(crate) struct Pools {
     pub(crate) views: Vec<PoolView>,
     /// How long sessions waited for their first slot of each type.
     pub(crate) first_waits: FirstWaits,
+}
+
+/// For each pool and type how long its running sessions waited for their first slot, on average, in
+/// milliseconds. Absent where no session counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FirstWaits {
+    /// Of the sessions that were granted a slot.
+    pub(crate) granted_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
+    /// As the Java cluster manager counts it: those that have had no slot count with their wait
+    /// until now. Spec: cluster-manager/08 §4.2.
+    pub(crate) java_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
+}
+
+/// How many nodes are how. A node may be in several of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeCounts {
+    /// Nodes that sent a heartbeat within the expiry interval.
+    pub(crate) alive: u64,
+    /// Nodes among them that have missed too many heartbeats.
+    pub(crate) late: u64,
+    /// Entries of the include file from which no node heartbeats.
+    pub(crate) dead: u64,
+    /// Nodes that are blacklisted for a type at least.
+    pub(crate) blacklisted: u64,
+    /// Nodes that the host files do not allow.
+    pub(crate) excluded: u64,
+    /// Nodes that an operator drains.
+    pub(crate) draining: u64,
+    pub(crate) revoked: u64,
+    /// Nodes with less memory or disk free than they must keep.
+    pub(crate) below_reserve: u64,
+    /// Nodes that can be given more of the type now.
+    pub(crate) usable: PerType<u64>,
+    /// Free slots of the type on nodes that serve it and are granted nothing.
+    pub(crate) unusable_slots: PerType<u64>,
+    /// Their resources, where these are counted.
+    pub(crate) places: Places,
 }
 
 impl<M: Manager> Gather<M> {

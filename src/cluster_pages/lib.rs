@@ -30,7 +30,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use self::metrics::Metrics;
-use self::metrics::exposition::QueueCounts;
 use self::operations::Operations;
 pub use self::site::Pages;
 pub use self::standby::StandbyPages;
@@ -133,4 +132,15 @@ pub struct ConfigStatus {
     pub reloads: u64,
     /// How often changed files were refused since the start.
     pub failures: u64,
+}
+
+/// Pending notifications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// All calls.
+    pub calls: usize,
+    /// Sessions that a conversation is open with.
+    pub queues: u64,
+    /// Calls in the longest queue.
+    pub longest: u64,
 }

@@ -310,7 +310,7 @@ mod tests {
     use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 
     use super::*;
-    use crate::metrics::exposition::FirstWaits;
+    use crate::gather::FirstWaits;
     use crate::metrics::exposition::tests::pool_view;
     use crate::testing::{overview, retired_session, running_session};
 

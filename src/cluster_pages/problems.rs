@@ -1,9 +1,8 @@
 //! Problems that need an operator's attention, for the cluster page and the API alike.
 
-use super::gather::{Overview, Pools};
-use crate::ConfigStatus;
-use crate::metrics::exposition::{NodeCounts, QueueCounts};
+use super::gather::{NodeCounts, Overview, Pools};
 use crate::operations::Operations;
+use crate::{ConfigStatus, QueueCounts};
 use corona_api::cluster::{self as api, Severity};
 use corona_model::types::{Millis, PoolName, ResourceType};
 use corona_web::units::{Count, Span, plural};

@@ -17,16 +17,14 @@ use tokio::time::interval;
 
 use crate::exchange::{self, Answer, Parameters};
 use crate::filter::Filter;
-use crate::gather::{Gather, Overview, Pools, count_nodes};
+use crate::gather::{Gather, NodeCounts, Overview, Pools, count_nodes};
 use crate::history::{History, Latencies, Sample};
-use crate::metrics::exposition::{
-    self, ConfigurationCounts, Gauges, NodeCounts, QueueCounts, WebCounts,
-};
+use crate::metrics::exposition::{self, Gauges, WebCounts};
 use crate::metrics::original::Records;
 use crate::pages::kill::SAFE_MODE;
 use crate::problems::{self, Problem, Sources};
 use crate::standby::write_leader_metrics;
-use crate::{Manager, Restart, api, conf, original, pages};
+use crate::{Manager, QueueCounts, Restart, api, conf, original, pages};
 use corona_access::{Gate, Peer};
 use corona_api::cluster::JournalStatus;
 use corona_config::{AccessSettings, ClusterManagerSettings, HostFiles, HostPort, Secret};
@@ -38,7 +36,7 @@ use corona_process::panics::restart_on_panic;
 use corona_web::attempts::{Attempts, Failed};
 use corona_web::events::{Stream, Wanted};
 use corona_web::frame::{Frame, Updates};
-use corona_web::hosts::Hosts;
+use corona_web::hosts::{Hosts, short_name};
 use corona_web::making::{REFRESH_MS, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
 use corona_web::prometheus::{self, Text};
@@ -595,29 +593,14 @@ impl<M: Manager> Pages<M> {
         let overview = self.gather.overview();
         let nodes = count_nodes(&self.gather.nodes().await, &overview.hosts);
         let pools = self.gather.pools().await;
-        let status = self.manager.configuration();
         Gauges {
-            now: overview.now,
-            first_started: overview.first_started,
-            settings: overview.settings,
-            kinds: overview.kinds,
-            slots: overview.slots,
-            all_slots: overview.all_slots,
-            oldest_heartbeat: overview.oldest_heartbeat,
+            overview,
             nodes,
-            sessions: overview.sessions,
-            pools: pools.views.clone(),
-            first_waits: pools.first_waits.clone(),
+            pools,
             queues: self.manager.queues(),
             wire: self.wire.clone(),
             journal: self.manager.journal(),
-            configuration: ConfigurationCounts {
-                warnings: status.warnings.len() as u64,
-                errors: status.errors.len() as u64,
-                reloads: status.reloads,
-                failures: status.failures,
-                loaded_seconds: millis(status.loaded_at).0 as f64 / 1000.0,
-            },
+            configuration: self.manager.configuration(),
             web: WebCounts {
                 connections: self.front.open() as u64,
                 subscribers: self.manager.events().subscribers() as u64,
@@ -816,14 +799,6 @@ pub(crate) fn front(settings: &ClusterManagerSettings, gate: Arc<Gate>) -> Front
     Front::new(("cluster manager", "corona.cm.web.hosts"), room, Hosts::of_machine(names), gate)
 }
 
-/// A host name up to its first dot; an address as it is.
-fn short_name(host: &str) -> &str {
-    match host.parse::<std::net::IpAddr>() {
-        Ok(_) => host,
-        Err(_) => host.split('.').next().unwrap_or(host),
-    }
-}
-
 /// A time of the system's clock.
 pub(crate) fn millis(at: SystemTime) -> Millis {
     let since_epoch = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -845,14 +820,5 @@ mod tests {
         assert_eq!(sickness(BEAT_LIMIT), None);
         let late = sickness(BEAT_LIMIT + Duration::from_millis(1));
         assert_eq!(late.as_deref(), Some("the engine is not driven"));
-    }
-
-    #[test]
-    fn the_host_is_shown_up_to_its_first_dot() {
-        for (host, short) in
-            [("cm.example.com", "cm"), ("cm", "cm"), ("10.1.2.3", "10.1.2.3"), ("::1", "::1")]
-        {
-            assert_eq!(short_name(host), short);
-        }
     }
 }

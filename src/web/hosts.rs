@@ -113,6 +113,14 @@ impl Authority {
     }
 }
 
+/// A host name up to its first dot; an address as it is.
+pub fn short_name(host: &str) -> &str {
+    match host.parse::<std::net::IpAddr>() {
+        Ok(_) => host,
+        Err(_) => host.split('.').next().unwrap_or(host),
+    }
+}
+
 /// Names are compared without case, and without the dot that ends a whole one.
 fn plain(name: &str) -> String {
     name.trim().trim_end_matches('.').to_ascii_lowercase()
@@ -218,5 +226,14 @@ mod tests {
         );
         assert_eq!(names_of("CM.dc1", "", "search x"), ["cm.dc1", "cm"]);
         assert_eq!(names_of("", hosts, ""), [""; 0]);
+    }
+
+    #[test]
+    fn the_host_is_shown_up_to_its_first_dot() {
+        for (host, short) in
+            [("cm.example.com", "cm"), ("cm", "cm"), ("10.1.2.3", "10.1.2.3"), ("::1", "::1")]
+        {
+            assert_eq!(short_name(host), short);
+        }
     }
 }

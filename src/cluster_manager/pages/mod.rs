@@ -8,9 +8,8 @@ use corona_api::cluster::{
     HaStatus, JournalStatus, ProxyJobTrackerStatus, SafeModeStatus, StateFileStatus, Versions,
 };
 use corona_cluster_pages::metrics::Metrics;
-use corona_cluster_pages::metrics::exposition::QueueCounts;
 use corona_cluster_pages::operations::Operations;
-use corona_cluster_pages::{ConfigStatus, Manager, Programs, Restart};
+use corona_cluster_pages::{ConfigStatus, Manager, Programs, QueueCounts, Restart};
 use corona_engine::{Engine, Input, Refusal, Reply};
 use corona_model::types::Millis;
 

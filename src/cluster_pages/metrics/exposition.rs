@@ -4,7 +4,6 @@
 //! `docs/operate/metrics.md` and the dashboard against them. Names of pools come from peers and are
 //! escaped.
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -13,12 +12,15 @@ use super::{
     ANSWERS, Counter, EachType, LOSSES, MISMATCHES, Metrics, NOTIFICATIONS, STARVATIONS, Snapshot,
     methods,
 };
+use crate::gather::{NodeCounts, Overview, Pools};
 use crate::places::Places;
+use crate::site::millis;
+use crate::{ConfigStatus, QueueCounts};
 use corona_api::cluster::JournalStatus;
-use corona_engine::{PoolView, SlotCounts};
+use corona_engine::PoolView;
 use corona_model::resources::{Amounts, Dimension};
-use corona_model::settings::{Settings, UNLIMITED};
-use corona_model::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
+use corona_model::settings::UNLIMITED;
+use corona_model::types::{Millis, ResourceType, SessionStatus};
 use corona_net::{Counters, Ending};
 use corona_web::process::process;
 use corona_web::prometheus::{Family, Labels, Samples, Text, families};
@@ -31,101 +33,20 @@ const MIB: f64 = (1_u64 << 20) as f64;
 /// Values that are read at one time, as opposed to counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauges {
-    /// The present time.
-    pub(crate) now: Millis,
-    /// When the cluster manager was first started, by the engine's clock.
-    pub(crate) first_started: Millis,
-    /// The settings in force.
-    pub(crate) settings: Arc<Settings>,
-    /// The types that are scheduled.
-    pub(crate) kinds: Vec<ResourceType>,
-    /// Slots of the nodes that serve the type.
-    pub(crate) slots: PerType<SlotCounts>,
-    /// Slots of all nodes, as the Java cluster manager counts them.
-    pub(crate) all_slots: PerType<SlotCounts>,
+    pub(crate) overview: Overview,
     /// How many nodes are how.
     pub(crate) nodes: NodeCounts,
-    /// The oldest last heartbeat of any node.
-    pub(crate) oldest_heartbeat: Option<Millis>,
-    /// Sessions that run.
-    pub(crate) sessions: usize,
-    /// All groups and pools, shares filled in.
-    pub(crate) pools: Vec<PoolView>,
-    /// How long the sessions of each pool waited for their first slot.
-    pub(crate) first_waits: FirstWaits,
+    pub(crate) pools: Arc<Pools>,
     /// Pending notifications.
     pub(crate) queues: QueueCounts,
     /// Counters of the Thrift server.
     pub(crate) wire: Arc<Counters>,
     /// State of the configuration.
-    pub(crate) configuration: ConfigurationCounts,
+    pub(crate) configuration: ConfigStatus,
     /// The journal, if one is kept.
     pub(crate) journal: Option<JournalStatus>,
     /// Counts of the web server.
     pub(crate) web: WebCounts,
-}
-
-/// For each pool and type how long its running sessions waited for their first slot, on average, in
-/// milliseconds. Absent where no session counts.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FirstWaits {
-    /// Of the sessions that were granted a slot.
-    pub(crate) granted_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
-    /// As the Java cluster manager counts it: those that have had no slot count with their wait
-    /// until now. Spec: cluster-manager/08 §4.2.
-    pub(crate) java_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
-}
-
-/// How many nodes are how. A node may be in several of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeCounts {
-    /// Nodes that sent a heartbeat within the expiry interval.
-    pub(crate) alive: u64,
-    /// Nodes among them that have missed too many heartbeats.
-    pub(crate) late: u64,
-    /// Entries of the include file from which no node heartbeats.
-    pub(crate) dead: u64,
-    /// Nodes that are blacklisted for a type at least.
-    pub(crate) blacklisted: u64,
-    /// Nodes that the host files do not allow.
-    pub(crate) excluded: u64,
-    /// Nodes that an operator drains.
-    pub(crate) draining: u64,
-    pub(crate) revoked: u64,
-    /// Nodes with less memory or disk free than they must keep.
-    pub(crate) below_reserve: u64,
-    /// Nodes that can be given more of the type now.
-    pub(crate) usable: PerType<u64>,
-    /// Free slots of the type on nodes that serve it and are granted nothing.
-    pub(crate) unusable_slots: PerType<u64>,
-    /// Their resources, where these are counted.
-    pub(crate) places: Places,
-}
-
-/// Pending notifications.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounts {
-    /// All calls.
-    pub calls: usize,
-    /// Sessions that a conversation is open with.
-    pub queues: u64,
-    /// Calls in the longest queue.
-    pub longest: u64,
-}
-
-/// State of the configuration.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct ConfigurationCounts {
-    /// Warnings about the configuration in force.
-    pub(crate) warnings: u64,
-    /// Errors that prevent changed files from being applied.
-    pub(crate) errors: u64,
-    /// How often changed files were taken over.
-    pub(crate) reloads: u64,
-    /// How often changed files were refused.
-    pub(crate) failures: u64,
-    /// When the configuration in force was read, seconds since the epoch.
-    pub(crate) loaded_seconds: f64,
 }
 
 /// Counts of the web server.
@@ -296,7 +217,7 @@ pub(crate) fn render(metrics: &Metrics, gauges: &Gauges) -> String {
 
 fn service(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.family(BUILD).labelled(&[("version", env!("CARGO_PKG_VERSION"))], 1);
-    text.family(FIRST_STARTED).value(seconds(gauges.first_started));
+    text.family(FIRST_STARTED).value(seconds(gauges.overview.first_started));
     text.family(SAFE_MODE).value(u8::from(metrics.safe_mode()));
 }
 
@@ -304,8 +225,8 @@ fn nodes(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     let nodes = gauges.nodes;
     text.family(NODES_ALIVE).value(nodes.alive);
     text.family(NODES_LATE).value(nodes.late);
-    let oldest = gauges.oldest_heartbeat.filter(|_| !metrics.safe_mode());
-    let silent_ms = oldest.map(|heard| gauges.now.since(heard).max(0) as f64);
+    let oldest = gauges.overview.oldest_heartbeat.filter(|_| !metrics.safe_mode());
+    let silent_ms = oldest.map(|heard| gauges.overview.now.since(heard).max(0) as f64);
     text.family(NODES_OLDEST_HEARTBEAT).labelled_if_any(&[], silent_ms.map(|ms| ms / 1000.0));
     text.family(NODES_DEAD).value(nodes.dead);
     text.family(NODES_BLACKLISTED).value(nodes.blacklisted);
@@ -313,14 +234,16 @@ fn nodes(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.family(NODES_DRAINING).value(nodes.draining);
     text.family(NODES_REVOKED).value(nodes.revoked);
     text.family(NODES_BELOW_RESERVE).value(nodes.below_reserve);
-    text.family(NODES_USABLE).by_type(&gauges.kinds, |kind| nodes.usable[kind]);
+    text.family(NODES_USABLE).by_type(&gauges.overview.kinds, |kind| nodes.usable[kind]);
     text.family(NODES_ADDED).value(metrics.nodes_added.get());
     text.family(NODES_LOST).each("reason", &LOSSES, &metrics.nodes_lost);
-    text.family(NODES_BLACKLISTINGS).counters(&gauges.kinds, &metrics.nodes_blacklisted);
-    text.family(SLOTS).by_type(&gauges.kinds, |kind| gauges.slots[kind].total);
-    text.family(SLOTS_USED).by_type(&gauges.kinds, |kind| gauges.slots[kind].used);
-    text.family(SLOTS_FREE).by_type(&gauges.kinds, |kind| gauges.free_slots(kind));
-    text.family(SLOTS_UNUSABLE).by_type(&gauges.kinds, |kind| gauges.nodes.unusable_slots[kind]);
+    text.family(NODES_BLACKLISTINGS).counters(&gauges.overview.kinds, &metrics.nodes_blacklisted);
+    text.family(SLOTS).by_type(&gauges.overview.kinds, |kind| gauges.overview.slots[kind].total);
+    text.family(SLOTS_USED)
+        .by_type(&gauges.overview.kinds, |kind| gauges.overview.slots[kind].used);
+    text.family(SLOTS_FREE).by_type(&gauges.overview.kinds, |kind| gauges.free_slots(kind));
+    text.family(SLOTS_UNUSABLE)
+        .by_type(&gauges.overview.kinds, |kind| gauges.nodes.unusable_slots[kind]);
     let Places { capacity, granted, free, largest } = nodes.places;
     for (family, amounts) in [
         (RESOURCES_CAPACITY, capacity),
@@ -343,7 +266,7 @@ fn unit(dimension: Dimension) -> (&'static str, f64) {
 }
 
 fn requests(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
-    let kinds = &gauges.kinds;
+    let kinds = &gauges.overview.kinds;
     text.family(REQUESTS_WAITING).by_type(kinds, |kind| gauges.waiting(kind));
     text.family(REQUESTS_RUNNING).by_type(kinds, |kind| gauges.running(kind));
     text.family(REQUESTS).counters(kinds, &metrics.requested);
@@ -361,7 +284,7 @@ fn requests(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
 }
 
 fn sessions(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
-    text.family(SESSIONS_RUNNING).value(gauges.sessions);
+    text.family(SESSIONS_RUNNING).value(gauges.overview.sessions);
     text.family(SESSIONS_STARTED).value(metrics.sessions_started.get());
     let mut family = text.family(SESSIONS_ENDED);
     for status in SessionStatus::ALL.into_iter().filter(|status| *status != SessionStatus::Running)
@@ -426,12 +349,12 @@ fn wire(text: &mut Text, metrics: &Metrics, counters: &Counters) {
 }
 
 fn pools(text: &mut Text, gauges: &Gauges) {
-    let shown = gauges.pools.len().min(MAX_POOLS);
-    let (shown, left_out) = gauges.pools.split_at(shown);
+    let shown = gauges.pools.views.len().min(MAX_POOLS);
+    let (shown, left_out) = gauges.pools.views.split_at(shown);
     let pools: Vec<(&PoolView, &str)> =
         shown.iter().filter_map(|view| view.pool.as_deref().map(|pool| (view, pool))).collect();
     let groups: Vec<&PoolView> = shown.iter().filter(|view| view.pool.is_none()).collect();
-    let all_pools = gauges.pools.iter().filter(|view| view.pool.is_some());
+    let all_pools = gauges.pools.views.iter().filter(|view| view.pool.is_some());
     text.family(POOLS).value(all_pools.count());
     text.family(POOLS_LEFT_OUT).value(left_out.len());
 
@@ -446,7 +369,7 @@ fn pools(text: &mut Text, gauges: &Gauges) {
     for (of_pools, _, number) in pool_numbers() {
         let mut family = text.family(of_pools);
         for (view, _) in &pools {
-            for kind in &gauges.kinds {
+            for kind in &gauges.overview.kinds {
                 family.labelled_if_any(&queue_labels(view, Some(*kind)), number(view, *kind));
             }
         }
@@ -459,14 +382,14 @@ fn pools(text: &mut Text, gauges: &Gauges) {
     );
     let mut family = text.family(POOL_STARVING);
     for (view, _) in &pools {
-        for kind in &gauges.kinds {
+        for kind in &gauges.overview.kinds {
             let labels = queue_labels(view, Some(*kind));
             family.labelled(&labels, gauges.starving_ms(view, *kind) as f64 / 1000.0);
         }
     }
     let mut family = text.family(POOL_FIRST_WAIT);
-    for (name, waits) in gauges.first_waits.granted_ms.iter().take(MAX_POOLS) {
-        for kind in &gauges.kinds {
+    for (name, waits) in gauges.pools.first_waits.granted_ms.iter().take(MAX_POOLS) {
+        for kind in &gauges.overview.kinds {
             let labels = [("group", &*name.group), ("pool", &*name.pool), ("type", kind.name())];
             family.labelled_if_any(&labels, waits[*kind].map(|wait_ms| wait_ms as f64 / 1000.0));
         }
@@ -478,7 +401,7 @@ fn pools(text: &mut Text, gauges: &Gauges) {
     for (_, of_groups, number) in pool_numbers() {
         let mut family = text.family(of_groups);
         for view in &groups {
-            for kind in &gauges.kinds {
+            for kind in &gauges.overview.kinds {
                 family.labelled_if_any(&queue_labels(view, Some(*kind)), number(view, *kind));
             }
         }
@@ -511,7 +434,7 @@ fn holdings<'a>(
         family.by_resource(gauges, &queue_labels(view, None), &view.holding.held, |_| true);
     }
     let mut family = text.family(share);
-    let are_counted = gauges.settings.resources.are_counted();
+    let are_counted = gauges.overview.settings.resources.are_counted();
     for view in views.filter(|_| are_counted) {
         family.labelled(&queue_labels(view, None), view.holding.dominant_share);
     }
@@ -543,7 +466,7 @@ fn pool_numbers() -> [(Family, Family, PoolNumber); 6] {
 }
 
 fn fairness_of(text: &mut Text, gauges: &Gauges) {
-    let fairness = fairness(&gauges.pools, &gauges.kinds);
+    let fairness = fairness(&gauges.pools.views, &gauges.overview.kinds);
     type Measure = fn(&Unfairness) -> f64;
     let families: [(Family, Measure); 4] = [
         (FAIRNESS_DIFFERENCE, |measure| measure.difference as f64),
@@ -554,7 +477,7 @@ fn fairness_of(text: &mut Text, gauges: &Gauges) {
     for (family, measure) in families {
         let mut family = text.family(family);
         let Some(fairness) = &fairness else { continue };
-        for kind in &gauges.kinds {
+        for kind in &gauges.overview.kinds {
             family.labelled(&[("type", kind.name())], measure(&fairness.by_type[*kind]));
         }
         family.labelled(&[("type", "all")], measure(&fairness.all));
@@ -562,11 +485,11 @@ fn fairness_of(text: &mut Text, gauges: &Gauges) {
 }
 
 fn configuration(text: &mut Text, gauges: &Gauges) {
-    let configuration = gauges.configuration;
+    let configuration = &gauges.configuration;
     let mut family = text.family(CONFIG_PROBLEMS);
-    family.labelled(&[("severity", "warning")], configuration.warnings);
-    family.labelled(&[("severity", "error")], configuration.errors);
-    text.family(CONFIG_LOADED).value(configuration.loaded_seconds);
+    family.labelled(&[("severity", "warning")], configuration.warnings.len());
+    family.labelled(&[("severity", "error")], configuration.errors.len());
+    text.family(CONFIG_LOADED).value(seconds(millis(configuration.loaded_at)));
     text.family(CONFIG_RELOADS).value(configuration.reloads);
     text.family(CONFIG_FAILURES).value(configuration.failures);
 }
@@ -614,7 +537,7 @@ fn web(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
 impl Gauges {
     /// Free slots of the nodes that serve the type.
     fn free_slots(&self, kind: ResourceType) -> u64 {
-        self.slots[kind].total.saturating_sub(self.slots[kind].used)
+        self.overview.slots[kind].total.saturating_sub(self.overview.slots[kind].used)
     }
 
     /// Requests that wait, of all sessions.
@@ -629,12 +552,12 @@ impl Gauges {
 
     /// Since when a pool may take slots from others, negative while it has patience.
     pub(crate) fn starving_ms(&self, view: &PoolView, kind: ResourceType) -> i64 {
-        view.starving_ms(kind, self.now, &self.settings.scheduling)
+        view.starving_ms(kind, self.overview.now, &self.overview.settings.scheduling)
     }
 
     /// The outermost groups.
     fn groups(&self) -> impl Iterator<Item = &PoolView> {
-        self.pools.iter().filter(|view| view.pool.is_none() && view.parent.is_none())
+        self.pools.views.iter().filter(|view| view.pool.is_none() && view.parent.is_none())
     }
 }
 
@@ -690,7 +613,7 @@ impl ClusterSamples for Samples<'_> {
         amounts: &Amounts,
         set: impl Fn(u64) -> bool,
     ) {
-        let counted = gauges.settings.resources.dimensions();
+        let counted = gauges.overview.settings.resources.dimensions();
         for dimension in counted.into_iter().filter(|dimension| set(amounts[*dimension])) {
             let (name, scale) = unit(dimension);
             let own = [("resource", dimension.name()), ("unit", name)];
@@ -717,13 +640,16 @@ impl ClusterSamples for Samples<'_> {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::BTreeSet;
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use corona_engine::{Holding, TypeCounts};
+    use crate::gather::FirstWaits;
+    use crate::testing::overview;
+    use corona_engine::{Holding, SlotCounts, TypeCounts};
     use corona_model::form::Later;
     use corona_model::resources::Resources;
-    use corona_model::settings::SchedulingMode;
+    use corona_model::settings::{SchedulingMode, Settings};
+    use corona_model::types::{PerType, PoolName};
     use corona_web::prometheus::Shape;
 
     /// A pool or a group with some numbers, for tests of everything that shows them.
@@ -757,29 +683,36 @@ pub(crate) mod tests {
     /// The gauges of a small cluster with two pools.
     pub(crate) fn gauges() -> Gauges {
         let name = PoolName::new("g", "p");
-        Gauges {
+        let overview = Overview {
             now: Millis(1_000_000),
             first_started: Millis(1_500),
-            settings: Arc::default(),
-            kinds: ResourceType::ALL.to_vec(),
             slots: PerType::all(SlotCounts { total: 10, used: 4 }),
             all_slots: PerType::all(SlotCounts { total: 15, used: 4 }),
             oldest_heartbeat: Some(Millis(998_500)),
-            nodes: NodeCounts {
-                alive: 2,
-                late: 1,
-                usable: PerType::all(1),
-                ..NodeCounts::default()
-            },
             sessions: 3,
-            pools: vec![pool_view("g", None), pool_view("g", Some("p"))],
-            first_waits: FirstWaits {
-                granted_ms: [(name.clone(), PerType([Some(250), None, None]))].into(),
-                java_ms: [(name, PerType([Some(700), Some(40), None]))].into(),
-            },
+            ..overview()
+        };
+        let nodes =
+            NodeCounts { alive: 2, late: 1, usable: PerType::all(1), ..NodeCounts::default() };
+        let first_waits = FirstWaits {
+            granted_ms: [(name.clone(), PerType([Some(250), None, None]))].into(),
+            java_ms: [(name, PerType([Some(700), Some(40), None]))].into(),
+        };
+        let views = vec![pool_view("g", None), pool_view("g", Some("p"))];
+        Gauges {
+            overview,
+            nodes,
+            pools: Arc::new(Pools { views, first_waits }),
             queues: QueueCounts { calls: 5, queues: 2, longest: 4 },
             wire: Arc::default(),
-            configuration: ConfigurationCounts::default(),
+            configuration: ConfigStatus {
+                in_force: Vec::new(),
+                warnings: Vec::new(),
+                errors: Vec::new(),
+                loaded_at: UNIX_EPOCH,
+                reloads: 0,
+                failures: 0,
+            },
             journal: Some(journal_status()),
             web: WebCounts::default(),
         }
@@ -924,11 +857,13 @@ pub(crate) mod tests {
         };
         let mut gauges = gauges();
         let nodes = NodeCounts { places, ..gauges.nodes };
-        gauges.pools[0].minimum_amounts = Amounts([0, 2_048, 7, 0]);
-        gauges.pools[0].maximum_amounts = Amounts([7, u64::MAX, 9, u64::MAX]);
-        gauges.pools[1].minimum_amounts = Amounts([0, 1_024, 7, 0]);
-        gauges.pools[1].maximum_amounts = Amounts([6, u64::MAX, 9, u64::MAX]);
-        let samples = of_resources(&Gauges { settings: Arc::new(settings), nodes, ..gauges });
+        let [group, pool] = &mut Arc::make_mut(&mut gauges.pools).views[..] else { panic!() };
+        group.minimum_amounts = Amounts([0, 2_048, 7, 0]);
+        group.maximum_amounts = Amounts([7, u64::MAX, 9, u64::MAX]);
+        pool.minimum_amounts = Amounts([0, 1_024, 7, 0]);
+        pool.maximum_amounts = Amounts([6, u64::MAX, 9, u64::MAX]);
+        gauges.overview.settings = Arc::new(settings);
+        let samples = of_resources(&Gauges { nodes, ..gauges });
         for line in [
             "corona_resources_capacity{resource=\"cpus\",unit=\"cores\"} 8",
             "corona_resources_capacity{resource=\"memory\",unit=\"bytes\"} 4294967296",
@@ -950,7 +885,7 @@ pub(crate) mod tests {
     #[test]
     fn names_of_pools_cannot_break_out() {
         let mut gauges = gauges();
-        gauges.pools = vec![pool_view("a\"b\\c\nd", None)];
+        Arc::make_mut(&mut gauges.pools).views = vec![pool_view("a\"b\\c\nd", None)];
         let text = render(&Metrics::default(), &gauges);
         assert!(text.contains("corona_group_sessions{group=\"a\\\"b\\\\c\\nd\"} 3\n"), "{text}");
     }
@@ -958,7 +893,8 @@ pub(crate) mod tests {
     #[test]
     fn many_pools_do_not_make_many_series() {
         let mut gauges = gauges();
-        gauges.pools = (0..3 * MAX_POOLS).map(|i| pool_view("g", Some(&i.to_string()))).collect();
+        Arc::make_mut(&mut gauges.pools).views =
+            (0..3 * MAX_POOLS).map(|i| pool_view("g", Some(&i.to_string()))).collect();
         let text = render(&Metrics::default(), &gauges);
         let series = text.lines().filter(|line| line.starts_with("corona_pool_sessions{"));
         assert_eq!(series.count(), MAX_POOLS);

@@ -4,7 +4,7 @@
 //! current state is not kept here but read for each scrape ([`Gauges`](exposition::Gauges)). Spec:
 //! cluster-manager/08 §4; `docs/operate/metrics.md` lists the names.
 
-pub mod exposition;
+pub(crate) mod exposition;
 mod fairness;
 pub(crate) mod original;
 

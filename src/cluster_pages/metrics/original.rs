@@ -58,7 +58,7 @@ impl Records {
     pub(crate) fn new(metrics: &Metrics, gauges: &Gauges, host_name: &str) -> Records {
         let mut records = BTreeMap::new();
         records.insert(CONTEXT.to_owned(), cluster(metrics, gauges, host_name));
-        for view in &gauges.pools {
+        for view in &gauges.pools.views {
             let (name, record) = match &view.pool {
                 Some(pool) => {
                     (format!("pool-{}.{pool}", view.group), pool_record(view, pool, gauges))
@@ -102,21 +102,21 @@ impl Records {
 
 /// Spec: cluster-manager/08 §4.1.
 fn cluster(metrics: &Metrics, gauges: &Gauges, host_name: &str) -> Record {
-    let kinds = &gauges.kinds;
+    let kinds = &gauges.overview.kinds;
     let mut record = Record::default();
     record.tags.insert("hostName", host_name.to_owned());
     record.whole("alive_nodes", gauges.nodes.alive);
     record.whole("dead_nodes", gauges.nodes.dead);
     record.whole("blacklisted_nodes", gauges.nodes.blacklisted);
-    record.whole("num_running_sessions", gauges.sessions);
+    record.whole("num_running_sessions", gauges.overview.sessions);
     record.whole("num_pending_calls", gauges.queues.calls);
     record.whole("num_task_tracker_restarted", metrics.nodes_added.get());
     record.whole("num_remotejt_timedout", metrics.remote_job_trackers_timed_out.get());
     for kind in kinds {
         record.whole_of("pending", *kind, gauges.waiting(*kind));
         record.whole_of("running", *kind, gauges.running(*kind));
-        record.whole_of("total", *kind, gauges.all_slots[*kind].total);
-        let SlotCounts { total, used } = gauges.all_slots[*kind];
+        record.whole_of("total", *kind, gauges.overview.all_slots[*kind].total);
+        let SlotCounts { total, used } = gauges.overview.all_slots[*kind];
         record.whole_of("free", *kind, total.saturating_sub(used));
         // One pass serves all types.
         record.whole_of("scheduler_runtime", *kind, metrics.last_pass().as_millis());
@@ -132,7 +132,7 @@ fn cluster(metrics: &Metrics, gauges: &Gauges, host_name: &str) -> Record {
     {
         record.whole(format!("{}_sessions", status.name().to_lowercase()), ended(status));
     }
-    if let Some(fairness) = fairness(&gauges.pools, kinds) {
+    if let Some(fairness) = fairness(&gauges.pools.views, kinds) {
         for kind in kinds {
             set_fairness(&mut record, kind.name(), &fairness.by_type[*kind]);
         }
@@ -156,7 +156,7 @@ fn set_fairness(record: &mut Record, of: &str, measure: &Unfairness) {
 fn pool_record(view: &PoolView, pool: &str, gauges: &Gauges) -> Record {
     let mut record = group_record(view, gauges);
     let first_wait = first_wait_ms(gauges, &view.group, pool);
-    for kind in &gauges.kinds {
+    for kind in &gauges.overview.kinds {
         record.whole_of("weight", *kind, view.weight as i64);
         record.whole_of("starvingtime", *kind, gauges.starving_ms(view, *kind) / 1000);
         record.whole_of("averagefirstwaitms", *kind, first_wait(*kind));
@@ -171,14 +171,14 @@ pub(crate) fn first_wait_ms(
     group: &str,
     pool: &str,
 ) -> impl Fn(ResourceType) -> i64 + use<> {
-    let waits = gauges.first_waits.java_ms.get(&PoolName::new(group, pool)).copied();
+    let waits = gauges.pools.first_waits.java_ms.get(&PoolName::new(group, pool)).copied();
     move |kind| waits.and_then(|waits| waits[kind]).unwrap_or(0)
 }
 
 /// Spec: cluster-manager/08 §4.3.
 fn group_record(view: &PoolView, gauges: &Gauges) -> Record {
     let mut record = Record::default();
-    for kind in &gauges.kinds {
+    for kind in &gauges.overview.kinds {
         record.whole_of("sessions", *kind, view.sessions);
         record.whole_of("requested", *kind, view.counts[*kind].requested);
         record.whole_of("granted", *kind, view.counts[*kind].granted);
@@ -220,6 +220,8 @@ mod tests {
 
     use serde_json::Value;
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::metrics::exposition::tests::{gauges, pool_view};
 
@@ -249,7 +251,7 @@ mod tests {
                         pool-default.defaultpool\n  pool-group_a.pool_nonsla\n  \
                         pool-group_a.pool_sla\n  poolgroup-default\n  poolgroup-group_a\n";
         let mut gauges = gauges();
-        gauges.pools = [
+        Arc::make_mut(&mut gauges.pools).views = [
             ("default", None),
             ("default", Some("default")),
             ("default", Some("defaultpool")),
@@ -284,7 +286,7 @@ mod tests {
     #[test]
     fn hostile_names_are_text_in_both_forms() {
         let mut gauges = gauges();
-        gauges.pools = vec![pool_view("<script>\n\"", None)];
+        Arc::make_mut(&mut gauges.pools).views = vec![pool_view("<script>\n\"", None)];
         let records = Records::new(&Metrics::default(), &gauges, "h");
         let json = records.to_json();
         assert!(!json.contains('<'), "{json}");

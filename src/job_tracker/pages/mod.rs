@@ -29,7 +29,7 @@ use corona_web::budget;
 use corona_web::events::{Stream, Wanted};
 use corona_web::exchange::{self, Parameters};
 use corona_web::frame::{Frame, Updates};
-use corona_web::hosts::Hosts;
+use corona_web::hosts::{Hosts, short_name};
 use corona_web::making::{REFRESH_MS, SLOW_REFRESH_MS, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
 use corona_web::server::{Front, RequestBody, Room, Site};
@@ -895,13 +895,5 @@ fn section(row: &Row) -> &'static str {
     match row.progress.finished_at {
         Some(Millis(_)) => "/ended",
         None => "/",
-    }
-}
-
-/// A host name up to its first dot; an address as it is.
-fn short_name(host: &str) -> &str {
-    match host.parse::<std::net::IpAddr>() {
-        Ok(_) => host,
-        Err(_) => host.split('.').next().unwrap_or(host),
     }
 }
