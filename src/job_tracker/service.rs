@@ -34,7 +34,7 @@ use crate::launch::hosts::follow_hosts;
 use crate::launch::launcher::Launcher;
 use crate::launch::reach;
 use crate::pages::Pages;
-use crate::pages::shown::Shown;
+use crate::pages::sources::PageSources;
 use crate::rpc::Calls;
 use crate::rpc::access::Access;
 use crate::rpc::clients::{ClientCalls, LargeAnswers};
@@ -218,13 +218,13 @@ impl JobTracker {
         let at = HostPort { host: at, port: pages_socket.port() };
         let (store, of, name) = (Store::of(&settings), Some(home.clone()), &address.host);
         let settings = Arc::new(settings);
-        let shown = Shown::new(settings.clone(), store, files.clone(), of, None, name, at);
+        let sources = PageSources::new(settings.clone(), store, files.clone(), of, None, name, at);
         let jobs = Arc::new(Jobs {
-            store: shown.store.clone(),
+            store: sources.store.clone(),
             finished: Finished::new(home.finished(), settings.finished_jobs),
             owed: Arc::new(owed),
             sweeps: Sweeps::new(files.clone(), sweeps::QUIET),
-            meter: shown.meter.clone(),
+            meter: sources.meter.clone(),
             dirs: JobDirs { files, system_dir, given_dir, kept: home.jobs() },
         });
         for (id, user) in given {
@@ -250,7 +250,7 @@ impl JobTracker {
             launcher,
             address,
             service_user,
-            shown,
+            sources,
             stop: watch::Sender::new(false),
         });
         let resumed = submitter.resume_jobs(debts, in_place).await;
@@ -258,7 +258,7 @@ impl JobTracker {
             rpc: submitter.address.to_string(),
             rpc_socket: socket,
             notifications: notifications.to_string(),
-            pages: submitter.shown.address(),
+            pages: submitter.sources.address(),
             pages_socket,
         };
         let calls = calls(&submitter, kept_files);
@@ -289,17 +289,17 @@ impl JobTracker {
     pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
         Box::pin(async move {
             let mut loops = Loops::default();
-            let shown = self.submitter.shown.clone();
-            let of = shown.clone();
+            let sources = self.submitter.sources.clone();
+            let of = sources.clone();
             loops.spawn("the list of hosts", move || follow_hosts(of.clone()));
-            let of = shown.clone();
+            let of = sources.clone();
             loops.spawn("the watch of task trackers", move || watch_trackers(of.clone()));
             loops.spawn("the watch for stalls", clock::watch);
             let of = self.submitter.clone();
             loops.spawn("the begin of jobs that wait", move || of.clone().serve_waiting());
             let of = self.calls.files.clone();
             loops.spawn("the removal of old outputs", move || of.clone().remove_old_outputs());
-            let events = shown.events.clone();
+            let events = sources.events.clone();
             loops.spawn("the events of privileged actions", move || {
                 let events = events.clone();
                 async move { events.publish_actions().await }
@@ -308,7 +308,7 @@ impl JobTracker {
             loops.spawn("the renewal of certificates", move || {
                 gate.clone().maintain(stopped.clone())
             });
-            let pages = Arc::new(Pages::new(shown, self.gate));
+            let pages = Arc::new(Pages::new(sources, self.gate));
             let pages = corona_web::server::serve(pages, self.listener, stop.clone());
             let pages = run_essential("the server for pages", pages);
             let served =
@@ -334,7 +334,7 @@ impl JobTracker {
 
 /// The calls that it serves.
 fn calls(submitter: &Arc<Submitter>, kept_files: Option<job_files::KeptFiles>) -> Calls {
-    let Submitter { settings, jobs, home, launcher, address, service_user, shown, .. } =
+    let Submitter { settings, jobs, home, launcher, address, service_user, sources, .. } =
         &**submitter;
     let access = Arc::new(Access {
         service_user: service_user.name.clone(),
@@ -351,12 +351,12 @@ fn calls(submitter: &Arc<Submitter>, kept_files: Option<job_files::KeptFiles>) -
         trackers: Arc::new(TrackerCalls {
             settings: settings.clone(),
             jobs: jobs.clone(),
-            cluster: shown.cluster.clone(),
+            cluster: sources.cluster.clone(),
             builds: Builds::new(&settings.build_version, Some(home.builds())),
             launcher: launcher.clone(),
             address: address.clone(),
         }),
-        files: Arc::new(FileCalls { access, kept_files, shown: shown.clone() }),
+        files: Arc::new(FileCalls { access, kept_files, sources: sources.clone() }),
     }
 }
 
@@ -505,15 +505,15 @@ fn kept_files(
 }
 
 /// Watches for task trackers that have died without a word, for as long as the service runs.
-async fn watch_trackers(shown: Arc<Shown>) {
+async fn watch_trackers(sources: Arc<PageSources>) {
     let jobs = || {
-        let jobs = shown.store.all().into_iter().filter_map(|known| match known {
+        let jobs = sources.store.all().into_iter().filter_map(|known| match known {
             KnownJob::Job(job) => Some(job),
             _ => None,
         });
         jobs.collect()
     };
-    let Shown { cluster, settings, .. } = &*shown;
+    let PageSources { cluster, settings, .. } = &*sources;
     let manager = settings.cluster_manager.clone();
     reach::watch(cluster.clone(), manager, jobs, settings.node_unreachable).await;
 }

@@ -18,8 +18,7 @@ use super::store::{Retired, Store};
 use super::sweeps::Sweeps;
 use crate::home;
 use crate::meter::Meter;
-use crate::submit::staged;
-use crate::submit::submission::Description;
+use crate::submit::submission::{self, Description};
 
 /// How long what follows the end of a job waits for the cluster manager to acknowledge the end of the session,
 /// which is delivered for as long as it takes.
@@ -54,7 +53,7 @@ impl JobDirs {
 
     /// Where task trackers fetch the configuration of a job.
     pub(crate) fn given_conf(&self, id: &str) -> String {
-        format!("{}/{id}/{}", self.given_dir.trim_end_matches('/'), staged::CONF)
+        format!("{}/{id}/{}", self.given_dir.trim_end_matches('/'), submission::CONF)
     }
 
     /// What the service keeps of a job on this machine.

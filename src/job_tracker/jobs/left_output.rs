@@ -7,8 +7,8 @@ use corona_config::JobConf;
 use corona_filesystem::{FileSystems, FsError, ObjectAccess};
 use corona_mapreduce::JobId;
 
-use crate::submit::staged::read_staged;
 use crate::submit::submission::output;
+use crate::submit::submission::read_staged;
 
 /// The committers that keep unfinished output in [`TEMPORARY`], in both forms of the interface.
 const FILE_COMMITTERS: [&str; 2] = [

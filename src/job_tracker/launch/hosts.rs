@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::jobs::store::KnownJob;
 use crate::pages::manager::NoAnswer;
-use crate::pages::shown::Shown;
+use crate::pages::sources::PageSources;
 use corona_job_engine::JobInput;
 use corona_model::types::ResourceType;
 
@@ -25,14 +25,14 @@ type Hosts = PerKind<Vec<Arc<str>>>;
 /// Passes the list of hosts to the running jobs, for as long as the service runs. A Java cluster
 /// manager does not list them in a form that is read here: its jobs wait instead, see
 /// `corona.jt.exclusion.wait.ms`.
-pub(crate) async fn follow_hosts(shown: Arc<Shown>) {
-    if shown.settings.cluster_manager_pages.port == 0 {
+pub(crate) async fn follow_hosts(sources: Arc<PageSources>) {
+    if sources.settings.cluster_manager_pages.port == 0 {
         return;
     }
     let mut sent = BTreeMap::<JobId, Hosts>::new();
     loop {
         sleep(PAUSE).await;
-        let jobs = shown.store.all().into_iter().filter_map(|known| match known {
+        let jobs = sources.store.all().into_iter().filter_map(|known| match known {
             KnownJob::Job(job) if job.progress().finished_at.is_none() => Some(job),
             _ => None,
         });
@@ -41,7 +41,7 @@ pub(crate) async fn follow_hosts(shown: Arc<Shown>) {
         if jobs.is_empty() {
             continue;
         }
-        let hosts = match shown.manager.nodes(MOST_NODES).await {
+        let hosts = match sources.manager.nodes(MOST_NODES).await {
             Ok(nodes) => hosts(&nodes),
             Err(NoAnswer::Unknown | NoAnswer::Unreadable) => Hosts::default(),
             Err(error @ (NoAnswer::NoLeader | NoAnswer::Silent)) => {

@@ -7,7 +7,7 @@ use corona_api::jobs::JobProperty;
 use corona_filesystem::FsError;
 use corona_mapreduce::JobId;
 
-use super::shown::Shown;
+use super::sources::PageSources;
 
 /// The largest file that is shown, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
@@ -54,7 +54,7 @@ pub(super) enum NoFile {
     Files(#[from] FsError),
 }
 
-impl Shown {
+impl PageSources {
     /// The history of a job as far as it is written.
     pub(super) async fn history_text(&self, job: &JobId) -> Result<String, NoFile> {
         self.job_file(job, job.as_str()).await

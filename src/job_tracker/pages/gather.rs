@@ -9,7 +9,7 @@ use corona_mapreduce::{Counters, JobId, JobState, PerKind, TaskKey, TaskKind};
 use corona_model::types::Millis;
 use tokio::time::Instant;
 
-use super::shown::Shown;
+use super::sources::PageSources;
 use super::time_line::TimeLine;
 use crate::clock::now;
 use crate::jobs::job::{AskError, Job};
@@ -155,7 +155,7 @@ impl Looks {
     }
 }
 
-impl Shown {
+impl PageSources {
     /// Whether somebody whose name is not known may see jobs.
     pub(crate) fn shows_jobs(&self) -> bool {
         self.settings.viewers.admits("", &[])

@@ -12,7 +12,7 @@ mod html;
 pub(crate) mod manager;
 mod metrics;
 mod original;
-pub(crate) mod shown;
+pub(crate) mod sources;
 mod time_line;
 pub(crate) mod trackers;
 
@@ -50,7 +50,7 @@ use self::api::Paging;
 use self::gather::{Found, Looks, Row};
 use self::html::end::Target;
 use self::html::job_path;
-use self::shown::Shown;
+use self::sources::PageSources;
 use crate::clock::now;
 use crate::jobs::job::{AskError, Job};
 use crate::jobs::remote::RemoteJob;
@@ -68,7 +68,7 @@ const MOST_EVENTS: usize = 2000;
 
 /// Everything that the pages show, and the ways to it.
 pub(crate) struct Pages {
-    shown: Arc<Shown>,
+    sources: Arc<PageSources>,
     /// The name of this service: that of its web address, up to the first dot.
     host: Box<str>,
     /// Where the cluster manager's pages are, as far as a browser may reach them.
@@ -88,25 +88,25 @@ impl Site for Pages {
     }
 
     fn may_connect(&self, peer: SocketAddr) -> bool {
-        self.shown.settings.web.networks.contain(peer.ip())
+        self.sources.settings.web.networks.contain(peer.ip())
     }
 
     async fn metrics(self: Arc<Self>, _: Parameters) -> Answer {
         let gauges = metrics::Gauges {
-            started_ms: self.shown.started_ms,
-            rows: self.shown.all_rows(),
-            load: self.shown.store.load(),
-            trackers: self.shown.cluster.count(),
+            started_ms: self.sources.started_ms,
+            rows: self.sources.all_rows(),
+            load: self.sources.store.load(),
+            trackers: self.sources.cluster.count(),
             connections: self.front.open(),
             requests: self.front.requests(),
             refused: self.front.refused(),
-            journals: self.shown.home.as_ref().and_then(|home| {
+            journals: self.sources.home.as_ref().and_then(|home| {
                 // Those that wait have none.
-                let waiting = self.shown.store.load().waiting;
+                let waiting = self.sources.store.load().waiting;
                 Some(home.job_names().ok()?.len().saturating_sub(waiting))
             }),
         };
-        let meter = self.shown.meter.clone();
+        let meter = self.sources.meter.clone();
         self.front.make_metrics(move || prometheus::answer(metrics::render(&meter, &gauges))).await
     }
 
@@ -173,20 +173,20 @@ const NO_PAGE: Nothing = Nothing::NotFound("There is nothing at this address.");
 const NO_API_PATH: Nothing = Nothing::NotFound("no such path in the API; /api/v1 lists its paths");
 
 impl Pages {
-    pub(crate) fn new(shown: Arc<Shown>, gate: Arc<Gate>) -> Pages {
-        let web = &shown.settings.web;
-        let own = &*shown.settings.http_address.host;
+    pub(crate) fn new(sources: Arc<PageSources>, gate: Arc<Gate>) -> Pages {
+        let web = &sources.settings.web;
+        let own = &*sources.settings.http_address.host;
         let names =
-            web.hosts.iter().map(|name| &**name).chain([own, &*shown.name, &*shown.at.host]);
+            web.hosts.iter().map(|name| &**name).chain([own, &*sources.name, &*sources.at.host]);
         let room = Room {
             connections: web.max_connections,
             of_peer: web.max_connections_per_peer,
             probes: web.probe_connections,
         };
         Pages {
-            host: short_name(&shown.at.host).into(),
-            cluster_manager: shown.settings.cluster_manager_pages.page_address(),
-            finished_jobs: shown
+            host: short_name(&sources.at.host).into(),
+            cluster_manager: sources.settings.cluster_manager_pages.page_address(),
+            finished_jobs: sources
                 .settings
                 .finished_job_pages
                 .as_ref()
@@ -199,7 +199,7 @@ impl Pages {
                 Hosts::of_machine(names),
                 gate,
             ),
-            shown,
+            sources,
         }
     }
 
@@ -256,21 +256,21 @@ impl Pages {
         reader: Peer,
         stop: &watch::Receiver<bool>,
     ) -> Answer {
-        if !self.shown.shows_jobs() {
+        if !self.sources.shows_jobs() {
             let sentence = "corona.jt.viewers does not admit everybody: events are not shown";
             return refuse_program(Nothing::Other(StatusCode::FORBIDDEN, sentence.to_owned()));
         }
         let meant = parameters.text("job").map(|job| match job.parse() {
-            Ok(id) => self.shown.meant(id).as_str().to_owned(),
+            Ok(id) => self.sources.meant(id).as_str().to_owned(),
             Err(_) => job.to_owned(),
         });
         let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
         let wanted = Wanted { job: meant.map(Into::into), reader: Some(reader) };
-        self.shown.events.answer(last, parameters, wanted, stop.clone())
+        self.sources.events.answer(last, parameters, wanted, stop.clone())
     }
 
     fn job(&self, id: &str) -> Result<Found, Nothing> {
-        self.shown.found(id).ok_or(NO_JOB)
+        self.sources.found(id).ok_or(NO_JOB)
     }
 
     /// A job whose details are kept.
@@ -287,7 +287,7 @@ impl Pages {
             [""] => self.jobs(html::jobs::List::Running, parameters).await,
             ["ended"] => self.jobs(html::jobs::List::Ended, parameters).await,
             ["trackers"] => {
-                let trackers = self.shown.cluster.trackers();
+                let trackers = self.sources.cluster.trackers();
                 let refresh = refresh_ms(trackers.len());
                 self.make("/trackers", "Task trackers", Some(refresh), move || {
                     html::trackers::content(&trackers, manager.as_deref(), &parameters)
@@ -297,7 +297,7 @@ impl Pages {
             ["jobs", id] => self.job_page(id).await?,
             ["jobs", id, "tasks"] => {
                 let (row, job) = self.whole(id)?;
-                let detail = self.shown.detail(&self.looks, &job).await?;
+                let detail = self.sources.detail(&self.looks, &job).await?;
                 let refresh = row.progress.finished_at.is_none();
                 let refresh = refresh.then(|| refresh_ms(detail.tasks.len()));
                 let title = format!("Tasks of {}", row.description.id);
@@ -310,7 +310,7 @@ impl Pages {
                 let (row, job) = self.whole(id)?;
                 let tasks = gather::ended_attempts(&job).await?;
                 let attempts = tasks.iter().flat_map(|task| &task.view.attempts);
-                let places = self.shown.places(attempts.map(|attempt| &*attempt.node));
+                let places = self.sources.places(attempts.map(|attempt| &*attempt.node));
                 let refresh = row.progress.finished_at.is_none().then_some(SLOW_REFRESH_MS);
                 let title = format!("Failures of {}", row.description.id);
                 self.make(section(&row), &title, refresh, move || {
@@ -368,9 +368,9 @@ impl Pages {
             html::jobs::List::Running => ("/", "Running jobs"),
             html::jobs::List::Ended => ("/ended", "Ended jobs"),
         };
-        let (rows, hidden) = (self.shown.rows(), !self.shown.shows_jobs());
+        let (rows, hidden) = (self.sources.rows(), !self.sources.shows_jobs());
         let refresh = refresh_ms(rows.len());
-        let load = self.shown.store.load();
+        let load = self.sources.store.load();
         self.make(section, title, Some(refresh), move || {
             html::jobs::content(list, &rows, &load, now(), hidden, &parameters)
         })
@@ -381,13 +381,13 @@ impl Pages {
         let found = self.job(id)?;
         let row = found.row();
         let (detail, kept) = match &found {
-            Found::Whole(_, job) => (Some(self.shown.detail(&self.looks, job).await?), None),
+            Found::Whole(_, job) => (Some(self.sources.detail(&self.looks, job).await?), None),
             Found::OnNode(_, job) => (None, job.counters().map(Arc::unwrap_or_clone)),
             Found::Waiting(..) => (None, None),
             Found::Retired(retired) => (None, Some(retired.counters.clone())),
         };
         let waits = match found.is_waiting() {
-            true => Some(self.shown.waits(&row.description.id).await),
+            true => Some(self.sources.waits(&row.description.id).await),
             false => None,
         };
         let tasks = detail.as_ref().map_or(0, |detail| detail.tasks.len());
@@ -401,7 +401,7 @@ impl Pages {
             job_tracker: found.job_tracker(),
             note: found.note(),
             waits,
-            may_be_ended: self.shown.settings.web.kill_token.is_some(),
+            may_be_ended: self.sources.settings.web.kill_token.is_some(),
             cluster_manager: self.cluster_manager.clone(),
             now: now(),
         };
@@ -419,19 +419,19 @@ impl Pages {
         let keys = api::keys(&row.description.id, name).filter(is_wanted);
         let (key, number) = keys.ok_or(NO_TASK)?;
         let task = gather::task(&job, key).await?.ok_or(NO_TASK)?;
-        let places = self.shown.places(task.view.attempts.iter().map(|it| &*it.node));
-        let may_be_ended = self.shown.settings.web.kill_token.is_some();
+        let places = self.sources.places(task.view.attempts.iter().map(|it| &*it.node));
+        let may_be_ended = self.sources.settings.web.kill_token.is_some();
         let view = html::task::View { row, task, places, may_be_ended, now: now() };
         Ok((view, number))
     }
 
     async fn properties(&self, job: &JobId) -> Result<Vec<JobProperty>, Nothing> {
-        let found = self.shown.job_properties(job).await;
+        let found = self.sources.job_properties(job).await;
         found.map_err(|error| Nothing::Other(StatusCode::NOT_FOUND, error.to_string()))
     }
 
     async fn history(&self, job: &JobId) -> Result<String, Nothing> {
-        let found = self.shown.history_text(job).await;
+        let found = self.sources.history_text(job).await;
         found.map_err(|error| Nothing::Other(StatusCode::NOT_FOUND, error.to_string()))
     }
 
@@ -444,7 +444,7 @@ impl Pages {
                 self.json(move || status).await
             }
             ["jobs"] => {
-                let (rows, paging) = (self.shown.rows(), paging()?);
+                let (rows, paging) = (self.sources.rows(), paging()?);
                 self.checked(move || api::jobs(rows, &parameters, &paging, now().0)).await
             }
             ["jobs", id, ref path @ ..] => self.api_of_job(id, path, parameters).await?,
@@ -464,12 +464,12 @@ impl Pages {
                 let found = self.job(id)?;
                 let row = found.row();
                 let detail = match &found {
-                    Found::Whole(_, job) => Some(self.shown.detail(&self.looks, job).await?),
+                    Found::Whole(_, job) => Some(self.sources.detail(&self.looks, job).await?),
                     Found::OnNode(..) | Found::Waiting(..) | Found::Retired(_) => None,
                 };
                 let note = found.note();
                 let pages = found.job_tracker().flatten();
-                let session = self.shown.session(&row.description.id);
+                let session = self.sources.session(&row.description.id);
                 let text = |text: Option<Arc<str>>| text.map(|text| text.to_string());
                 self.json(move || JobDetail {
                     note: text(note),
@@ -493,7 +493,7 @@ impl Pages {
             }
             ["tasks"] => {
                 let ((row, job), paging) = (self.whole(id)?, paging()?);
-                let detail = self.shown.detail(&self.looks, &job).await?;
+                let detail = self.sources.detail(&self.looks, &job).await?;
                 self.checked(move || api::tasks(&row.description.id, &detail, &parameters, &paging))
                     .await
             }
@@ -513,7 +513,7 @@ impl Pages {
                 let (row, job) = self.whole(id)?;
                 let tasks = gather::ended_attempts(&job).await?;
                 let attempts = tasks.iter().flat_map(|task| &task.view.attempts);
-                let places = self.shown.places(attempts.map(|attempt| &*attempt.node));
+                let places = self.sources.places(attempts.map(|attempt| &*attempt.node));
                 self.json(move || api::failures(&row.description.id, &tasks, &places)).await
             }
             ["counters"] => self.counters(id).await?,
@@ -547,7 +547,7 @@ impl Pages {
     async fn counters(&self, id: &str) -> Result<Answer, Nothing> {
         Ok(match self.job(id)? {
             Found::Whole(_, job) => {
-                let detail = self.shown.detail(&self.looks, &job).await?;
+                let detail = self.sources.detail(&self.looks, &job).await?;
                 self.json(move || JobCounters {
                     maps: Some(api::counters(&detail.by_kind.map)),
                     reduces: Some(api::counters(&detail.by_kind.reduce)),
@@ -568,7 +568,7 @@ impl Pages {
         let found = self.job(id)?;
         let row = found.row();
         let waits = match found.is_waiting() {
-            true => self.shown.waits(&row.description.id).await,
+            true => self.sources.waits(&row.description.id).await,
             false => Ok(Vec::new()),
         };
         let (requested, note) = (row.progress.requested, found.note());
@@ -585,15 +585,15 @@ impl Pages {
     }
 
     async fn status(&self) -> JobService {
-        let rows = self.shown.all_rows();
-        let (load, budget) = (self.shown.store.load(), budget::now());
+        let rows = self.sources.all_rows();
+        let (load, budget) = (self.sources.store.load(), budget::now());
         let count = |state| rows.iter().filter(|row| row.progress.state == state).count();
         use corona_mapreduce::JobState;
         let from = Some(load.from.to_string());
         JobService {
             version: env!("CARGO_PKG_VERSION").into(),
             now_ms: now().0,
-            started_ms: self.shown.started_ms,
+            started_ms: self.sources.started_ms,
             jobs: JobsByState {
                 prep: count(JobState::Prep),
                 running: count(JobState::Running),
@@ -616,8 +616,8 @@ impl Pages {
                 uses: budget.uses.clone(),
             },
             budget: Some(budget),
-            task_trackers: self.shown.cluster.count(),
-            jobs_are_shown: self.shown.shows_jobs(),
+            task_trackers: self.sources.cluster.count(),
+            jobs_are_shown: self.sources.shows_jobs(),
         }
     }
 
@@ -666,7 +666,7 @@ impl Pages {
         form: &Form,
         peer: SocketAddr,
     ) -> Result<JobId, Denied> {
-        let web = &self.shown.settings.web;
+        let web = &self.sources.settings.web;
         let token = web.kill_token.as_ref().ok_or(Denied::Nothing(no_token()))?;
         if !web.admin_networks.contain(peer.ip()) {
             let sentence = "Nothing may be ended from your address (corona.jt.admin.networks).";
@@ -692,7 +692,7 @@ impl Pages {
             (Found::Waiting(row, _), Target::Job) => {
                 let id = row.description.id.clone();
                 tracing::info!("{} ends {}", peer.ip(), target.name(&id));
-                self.shown.store.kill_waiting(&id).await;
+                self.sources.store.kill_waiting(&id).await;
                 // One that was about to begin runs.
                 match self.job(id.as_str())? {
                     Found::OnNode(row, job) => return self.end_on_node(&row, &job, peer).await,
@@ -760,7 +760,7 @@ impl Pages {
         target: Target,
         objection: Option<Objection>,
     ) -> Result<Answer, Nothing> {
-        if self.shown.settings.web.kill_token.is_none() {
+        if self.sources.settings.web.kill_token.is_none() {
             return Err(no_token());
         }
         let row = match (self.job(id)?, &target) {

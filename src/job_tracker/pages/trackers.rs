@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use corona_config::HostPort;
 use corona_hadoop::writables::TaskTrackerStatus;
 
-use super::shown::Shown;
+use super::sources::PageSources;
 
 /// The addresses of the pages of task trackers, by their names.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) fn page_address(host: &str, port: u16) -> Option<String> {
     (is_host && port > 0).then(|| format!("http://{at}/"))
 }
 
-impl Shown {
+impl PageSources {
     /// Where the pages of these trackers are, as far as they were heard of lately.
     pub(super) fn places<'a>(&self, trackers: impl Iterator<Item = &'a str>) -> Places {
         let wanted: std::collections::HashSet<&str> = trackers.collect();

@@ -161,7 +161,7 @@ impl ClientCalls {
     /// Spec: mapreduce/07 §7.7.
     async fn queues(&self) -> BTreeSet<String> {
         // A cluster manager of another kind does not list them.
-        let pools = self.submitter.shown.manager.pools().await.unwrap_or_default();
+        let pools = self.submitter.sources.manager.pools().await.unwrap_or_default();
         let pools = pools.iter().map(ToString::to_string);
         let known = self.submitter.jobs.store.all();
         let described = known.iter().filter_map(KnownJob::description);
@@ -463,7 +463,7 @@ impl JobSubmission for ClientCalls {
 impl ClientCalls {
     /// Spec: mapreduce/07 §7.8.
     async fn cluster_status(&self, caller: &Caller, detailed: bool) -> ClusterStatus {
-        let trackers = self.submitter.shown.cluster.trackers();
+        let trackers = self.submitter.sources.cluster.trackers();
         let sum = |count: fn(&wire::TaskTrackerStatus) -> i32| {
             trackers.iter().map(count).fold(0_i32, i32::saturating_add)
         };
@@ -479,7 +479,7 @@ impl ClientCalls {
             }
         }
         // The cluster manager knows the whole cluster; a Java one is not asked.
-        let manager = &self.submitter.shown.manager;
+        let manager = &self.submitter.sources.manager;
         let cluster = manager.ask::<Status>("/api/v1/status").await;
         let (blacklisted, excluded) = match &cluster {
             Ok(_) => {
@@ -513,8 +513,10 @@ impl ClientCalls {
             blacklisted: count(blacklisted.len()),
             blacklisted_names: if detailed { blacklisted.clone() } else { Vec::new() },
             excluded: count(excluded.len()),
-            tracker_expiry_ms: i64::try_from(self.submitter.shown.settings.node_expiry.as_millis())
-                .unwrap_or(i64::MAX),
+            tracker_expiry_ms: i64::try_from(
+                self.submitter.sources.settings.node_expiry.as_millis(),
+            )
+            .unwrap_or(i64::MAX),
             maps: used(ResourceType::Map).unwrap_or_else(|| whole(live[0])),
             reduces: used(ResourceType::Reduce).unwrap_or_else(|| whole(live[1])),
             max_maps: total(ResourceType::Map).unwrap_or_else(|| sum(|tracker| tracker.max_maps)),

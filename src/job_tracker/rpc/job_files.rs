@@ -24,7 +24,7 @@ use corona_net::permits::Permits;
 
 use super::access::{ACCESS, Access};
 use super::shared_files::Wanted;
-use crate::pages::shown::Shown;
+use crate::pages::sources::PageSources;
 
 /// Bytes of one reply.
 const MOST_PIECE_BYTES: usize = 1 << 20;
@@ -543,7 +543,7 @@ pub(crate) struct FileCalls {
     pub(crate) access: Arc<Access>,
     /// The files, where clients and task trackers get them by calls.
     pub(crate) kept_files: Option<KeptFiles>,
-    pub(crate) shown: Arc<Shown>,
+    pub(crate) sources: Arc<PageSources>,
 }
 
 impl FileCalls {
@@ -572,9 +572,9 @@ impl FileCalls {
             Of::Job => {
                 self.access.submitter(caller)?;
                 caller.peer.objection(|| Rights::SUBMIT).is_none()
-                    && self.shown.store.may_prepare(job, &user.name)
+                    && self.sources.store.may_prepare(job, &user.name)
             }
-            Of::User => self.shown.store.may_write_output(job, &user.name),
+            Of::User => self.sources.store.may_write_output(job, &user.name),
         };
         let refused = || {
             let what = if of == Of::User { "output" } else { "files" };
@@ -594,7 +594,7 @@ impl FileCalls {
         // Nodes, and the daemons of the head, see all. Without certificates, users are what they claim. An output
         // lies in its user's directory.
         if let (Of::Job, Some(user)) = (kept.of, caller.peer.user())
-            && self.shown.store.owner(&place.job).as_deref() != Some(user)
+            && self.sources.store.owner(&place.job).as_deref() != Some(user)
         {
             let text = format!("user {user} may not read files of {}", place.job);
             return Err(Fault::of(ACCESS, text));
@@ -610,7 +610,7 @@ impl FileCalls {
             {
                 let (outputs, shared) = (outputs.clone(), self.clone());
                 let remove = move || {
-                    outputs.remove_old(since, |job| shared.shown.store.is_active(job));
+                    outputs.remove_old(since, |job| shared.sources.store.is_active(job));
                     Ok(())
                 };
                 // It is done again, whatever happened.
@@ -728,7 +728,7 @@ impl JobFiles for FileCalls {
     }
 
     async fn cluster(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
-        let Some(path) = self.shown.settings.cluster_file.clone() else { return Ok(None) };
+        let Some(path) = self.sources.settings.cluster_file.clone() else { return Ok(None) };
         blocking(move || {
             let mut text = String::new();
             let read = File::open(&path).and_then(|file| {
@@ -997,14 +997,14 @@ mod tests {
         let shared =
             crate::service::tests::service_with(root.path(), &properties).await.calls.files;
         let (alice, bob) = (caller("alice"), caller("bob"));
-        shared.shown.store.give(job(1), "alice".into());
+        shared.sources.store.give(job(1), "alice".into());
         let dir = format!("/{}/output", job(1));
         let path = format!("{dir}/part-00000");
         let refused = shared.mkdirs(&alice, dir.clone()).await.unwrap_err().to_string();
         assert!(refused.contains("may not write output"), "not before the submission: {refused}");
-        shared.shown.store.give(job(99), "alice".into());
-        assert!(shared.shown.store.arrive(&job(99), "alice").is_ok());
-        assert!(shared.shown.store.arrive(&job(1), "alice").is_ok());
+        shared.sources.store.give(job(99), "alice".into());
+        assert!(shared.sources.store.arrive(&job(99), "alice").is_ok());
+        assert!(shared.sources.store.arrive(&job(1), "alice").is_ok());
         shared.create(&alice, path.clone(), true, 1).await.unwrap();
         shared.write(&alice, path.clone(), 0, FilePiece { bytes: b"x".to_vec() }).await.unwrap();
         let refused = shared.create(&bob, path.clone(), true, 2).await.unwrap_err().to_string();
@@ -1017,7 +1017,7 @@ mod tests {
             assert!(shared.status(&caller(odd), path.clone()).await.is_err(), "{odd}");
         }
         // Once the job is not known any more, its user still takes what it has left, and nobody writes.
-        shared.shown.store.give_up(&job(1));
+        shared.sources.store.give_up(&job(1));
         assert!(shared.write(&alice, path.clone(), 1, FilePiece::default()).await.is_err());
         let listed = shared.list(&alice, dir.clone(), None).await.unwrap();
         assert_eq!(listed.entries.len(), 1);

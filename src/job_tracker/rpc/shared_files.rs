@@ -111,14 +111,15 @@ impl FileCalls {
         let mut unseen = Vec::new();
         if !is_seen {
             let directory = parent(&wanted.marker);
-            unseen.push(format!("the job tracker at {} does not see {directory}", self.shown.name));
+            unseen
+                .push(format!("the job tracker at {} does not see {directory}", self.sources.name));
         }
-        let nodes = timeout_at(until, self.shown.manager.nodes(MOST_NODES)).await;
+        let nodes = timeout_at(until, self.sources.manager.nodes(MOST_NODES)).await;
         let nodes = nodes.ok().and_then(Result::ok).unwrap_or_default();
         let query = wanted.query();
         let mut asked = JoinSet::new();
         for host in hosts(nodes) {
-            let target = Target::new(&host, self.shown.settings.node_pages_port, &query);
+            let target = Target::new(&host, self.sources.settings.node_pages_port, &query);
             asked.spawn(async move {
                 let _turn = ASKED.acquire().await;
                 let answer = http::get(&target, MAX_ANSWER_BYTES).await;

@@ -64,7 +64,7 @@ use crate::launch::launcher::Launcher;
 use crate::launch::reach;
 use crate::meter::Meter;
 use crate::pages::Pages;
-use crate::pages::shown::Shown;
+use crate::pages::sources::PageSources;
 use crate::service::{endpoint, session_options};
 use corona_job_engine::JobInput;
 
@@ -169,7 +169,7 @@ pub(crate) struct Running {
     cluster: Arc<Cluster>,
     meter: Arc<Meter>,
     /// What the pages show.
-    shown: Arc<Shown>,
+    sources: Arc<PageSources>,
     /// The events of the session and the state of an earlier job tracker, until the job begins.
     beginning: Mutex<Option<Beginning>>,
     to_parent: Option<ToParent>,
@@ -285,7 +285,8 @@ impl RemoteJobTracker {
         let linger = settings.linger;
         let (store, job, host) = (Store::of_one(), Some(arguments.job.clone()), &address.host);
         let settings = Arc::new(settings);
-        let shown = Shown::new(settings.clone(), store, files.clone(), None, job, host, pages_at);
+        let sources =
+            PageSources::new(settings.clone(), store, files.clone(), None, job, host, pages_at);
         let running = Arc::new(Running {
             job_dir,
             conf,
@@ -300,9 +301,9 @@ impl RemoteJobTracker {
                 settings.launch_connect_timeout,
                 settings.launch_call_timeout,
             ),
-            cluster: shown.cluster.clone(),
-            meter: shown.meter.clone(),
-            shown,
+            cluster: sources.cluster.clone(),
+            meter: sources.meter.clone(),
+            sources,
             beginning: Mutex::new(Some(beginning)),
             to_parent,
             job: OnceLock::new(),
@@ -366,7 +367,7 @@ impl RemoteJobTracker {
         let watched = running.clone();
         loops.spawn("the watch of task trackers", move || watch_trackers(watched.clone()));
         loops.spawn("the watch for stalls", clock::watch);
-        let pages = Arc::new(Pages::new(running.shown.clone(), gate));
+        let pages = Arc::new(Pages::new(running.sources.clone(), gate));
         let pages = corona_web::server::serve(pages, listener, running.stop.subscribe());
         let mut servers = ServiceTasks::default();
         servers.spawn("the server for pages", pages);

@@ -28,8 +28,9 @@ use crate::jobs::session_types;
 use crate::jobs::statistics::Report;
 use crate::pages::files::JobSession;
 use crate::rpc::answers;
-use crate::submit::staged::{MAX_CONF_BYTES, SPLITS, read_staged};
-use crate::submit::submission::{Bounds, Submission, SubmittedFiles, priority};
+use crate::submit::submission::{
+    Bounds, MAX_CONF_BYTES, SPLITS, Submission, SubmittedFiles, priority, read_staged,
+};
 use corona_job_engine::{JobEngine, JobInput, JobRefusal, JobReply, JobSpec};
 use corona_job_wire::translate;
 
@@ -66,7 +67,7 @@ impl Running {
             return Err(Fault::io("this job tracker ends"));
         };
         let job = self.start_job(submission, begins)?;
-        self.shown.store.begin(job.clone());
+        self.sources.store.begin(job.clone());
         // No other caller sets it: the lock is held.
         Ok(self.job.get_or_init(|| job).clone())
     }
@@ -92,7 +93,7 @@ impl Running {
         let read = read.await.map_err(|error| fault(&error))?;
         let mut submission = read.map_err(|error| fault(&error))?;
         submission.description.url =
-            tracking_url(&self.conf, &self.arguments, &self.shown.at).into();
+            tracking_url(&self.conf, &self.arguments, &self.sources.at).into();
         submission.spec.tracker = self.arguments.tracker().into();
         Ok(submission)
     }
@@ -122,7 +123,7 @@ impl Running {
             handle: Some(self.driver.handle().clone()),
             log_path: place.log_path.as_str().into(),
         };
-        self.shown.sessions.note(description.id.clone(), session, |_| true);
+        self.sources.sessions.note(description.id.clone(), session, |_| true);
         let history = History::begin(description.id.clone(), place, None, String::new());
         let standing = history.standing();
         let inbox = inbox(self.settings.max_queued_inputs);
@@ -142,7 +143,7 @@ impl Running {
             driver: self.driver.clone(),
             launcher: self.launcher.clone(),
             meter: self.meter.clone(),
-            events: self.shown.events.clone(),
+            events: self.sources.events.clone(),
             job: self.arguments.attempt.job().clone(),
             sender: sender.clone(),
             orders: Vec::new(),

@@ -1,9 +1,7 @@
 //! How a job begins, and how it resumes after a restart.
 
 pub(crate) mod ids;
-mod on_node;
 pub(crate) mod queue;
-pub(crate) mod staged;
 pub(crate) mod submission;
 pub(crate) mod waiting;
 
@@ -30,9 +28,10 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use self::ids::Ids;
-use self::on_node::parent_settings;
-use self::staged::{CONF, MAX_CONF_BYTES, SPLITS, read_staged};
-use self::submission::{Bounds, Description, Refused, SplitStore, Submission, SubmittedFiles};
+use self::submission::{
+    Bounds, CONF, Description, MAX_CONF_BYTES, Refused, SPLITS, SplitStore, Submission,
+    SubmittedFiles, parent_settings, read_staged,
+};
 use self::waiting::Waiting;
 use crate::clock;
 use crate::home::{self, Home};
@@ -52,7 +51,7 @@ use crate::jobs::store::{ARRIVING_PAUSE, JobArrival, KnownJob, Retired, memory_o
 use crate::launch::launcher::Launcher;
 use crate::pages::files::JobSession;
 use crate::pages::manager::NoAnswer;
-use crate::pages::shown::Shown;
+use crate::pages::sources::PageSources;
 use crate::rpc::answers;
 use crate::rpc::answers::known_id;
 use crate::rpc::inter_tracker::session_trackers;
@@ -148,7 +147,7 @@ pub(crate) struct Submitter {
     /// The user of the service, for calls to others.
     pub(crate) service_user: User,
     /// Shows the jobs.
-    pub(crate) shown: Arc<Shown>,
+    pub(crate) sources: Arc<PageSources>,
     /// Becomes true when the program ends.
     pub(crate) stop: watch::Sender<bool>,
 }
@@ -316,7 +315,7 @@ impl Submitter {
     /// Fails unless the cluster has slots for job trackers, as far as its cluster manager says: a Java one does not
     /// say it, and one that does not answer may have them.
     pub(crate) async fn must_offer_job_trackers(&self) -> Result<(), SubmitError> {
-        match self.shown.manager.ask("/api/v1/status").await {
+        match self.sources.manager.ask("/api/v1/status").await {
             Ok(status) if !offers_job_trackers(&status) => Err(SubmitError::NoJobTrackers),
             Ok(_) => Ok(()),
             Err(reason @ NoAnswer::Unreadable) => Err(SubmitError::UnknownSlots(reason)),
@@ -458,7 +457,7 @@ impl Submitter {
         let conf_uri = self.jobs.dirs.given_conf(id.as_str());
         let directory = self.jobs.dirs.data_dir(id.as_str());
         let (site, user) = (self.site.clone(), user.to_owned());
-        let (bounds, pages) = (Bounds::of(&self.settings), self.shown.address());
+        let (bounds, pages) = (Bounds::of(&self.settings), self.sources.address());
         blocking(move || {
             let job_xml = directory.join(CONF);
             let splits = match splits {
@@ -524,7 +523,7 @@ impl Submitter {
 
     fn note_session(&self, job: &JobId, log_path: &str) {
         let session = JobSession { handle: None, log_path: log_path.into() };
-        self.shown.sessions.note(job.clone(), session, |id| self.jobs.store.get(id).is_some());
+        self.sources.sessions.note(job.clone(), session, |id| self.jobs.store.get(id).is_some());
     }
 
     /// Begins the history of a job, with what an earlier run has written: so many bytes that are kept, and
@@ -546,7 +545,7 @@ impl Submitter {
                 tracing::warn!(job = %job.id, %error, "the history has no configuration of a job");
                 String::new()
             }),
-            user_copy: UserCopy::of(job, location.as_deref(), host, self.shown.started_ms),
+            user_copy: UserCopy::of(job, location.as_deref(), host, self.sources.started_ms),
         };
         let path = self.jobs.dirs.data_dir(job.id.as_str()).join(HISTORY);
         History::begin(job.id.clone(), place, Some(KeptHistory { path, bytes }), lines)
@@ -584,7 +583,7 @@ impl Submitter {
             driver: Arc::new(driver),
             launcher: self.launcher.clone(),
             meter: meter.clone(),
-            events: self.shown.events.clone(),
+            events: self.sources.events.clone(),
             job: answers::job_id(&id).ok_or(SubmitError::Id(id))?,
             sender: Arc::new(ToJob { job: inbox.0.downgrade(), meter: meter.clone() }),
             orders: Vec::new(),
@@ -674,7 +673,7 @@ impl Submitter {
     /// What the files of a job say of it; little if they say nothing.
     async fn description_of(&self, id: JobId, directory: PathBuf) -> Description {
         let (site, lost) = (self.site.clone(), id.clone());
-        let (bounds, pages) = (Bounds::of(&self.settings), self.shown.address());
+        let (bounds, pages) = (Bounds::of(&self.settings), self.sources.address());
         let conf_uri = self.jobs.dirs.given_conf(id.as_str());
         let read = blocking(move || {
             let job_xml = directory.join(CONF);

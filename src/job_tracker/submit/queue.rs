@@ -279,7 +279,7 @@ impl Submitter {
         let id = description.id.clone();
         let record: HistoryRecord = end_record(progress);
         if let Some(event) = events::of_record(&id, &record) {
-            self.shown.events.add(clock::now(), event, 0);
+            self.sources.events.add(clock::now(), event, 0);
         }
         self.remove_waiting(description, progress.state).await;
     }

@@ -1,10 +1,12 @@
 //! A job as its client left it in the system directory: its configuration and its splits, read and
-//! checked. Pure but for the one file that is read. Spec: mapreduce/05 §5.1, mapreduce/07 §7.3.
+//! checked. The files are read with rights that the client does not have, so links are refused, and sizes are
+//! bounded. Spec: mapreduce/05 §5.1, mapreduce/07 §7.3.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use corona_config::{ConfigErrors, JobConf, JobTrackerServiceSettings, SiteProperties, keys};
+use corona_filesystem::{ErrorKind, FileSystems, FsError};
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::writables as wire;
@@ -15,7 +17,15 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use corona_job_engine::JobSpec;
+use corona_job_engine::parent::ParentSettings;
 
+/// The largest `job.xml`, in bytes.
+pub(crate) const MAX_CONF_BYTES: u64 = 16 << 20;
+/// Its name, and that of the split file, in the system directory and here.
+pub(crate) const CONF: &str = "job.xml";
+pub(crate) const SPLITS: &str = "job.split";
+/// How long other hosts than those that failed are waited for, in milliseconds.
+const EXCLUSION_WAIT_MS: i64 = 3_000;
 /// The most hosts of a split that are looked at; a split of many blocks may name more.
 const MAX_HOSTS: usize = 100;
 
@@ -286,6 +296,55 @@ impl SplitStore {
     }
 }
 
+/// The settings of a job that is to be run by a remote job tracker; none for one that is not. At
+/// most `max_state_bytes` of state are kept for it.
+pub(crate) fn parent_settings(
+    conf: &JobConf,
+    maps: u32,
+    reduces: u32,
+    max_state_bytes: usize,
+) -> Option<ParentSettings> {
+    let number = |key| conf.number(key).unwrap_or(0);
+    let count = |key| u32::try_from(number(key).max(0)).unwrap_or(u32::MAX);
+    let threshold = conf.number(&keys::JOB_REMOTE_THRESHOLD);
+    let is_large = threshold.is_some_and(|threshold| i64::from(maps) > threshold);
+    if !is_large && !conf.is_true(&keys::JOB_FORCE_REMOTE) {
+        return None;
+    }
+    // A job that would start over needs another id, which its users do not know.
+    let restores = conf.is_true(&keys::JOB_REMOTE_RESTORES);
+    Some(ParentSettings {
+        maps,
+        reduces,
+        max_restarts: if restores { count(&keys::JOB_REMOTE_RESTARTS) } else { 0 },
+        start_attempts: count(&keys::JOB_REMOTE_STARTS),
+        start_timeout_ms: number(&keys::JOB_REMOTE_START_TIMEOUT).saturating_mul(1000),
+        exclude_failed: conf.is_true(&keys::JOB_REMOTE_EXCLUDES),
+        exclusion_wait_ms: EXCLUSION_WAIT_MS,
+        max_state_bytes,
+    })
+}
+
+/// A whole file that a client has put into the directory of its job, of at most so many bytes.
+pub(crate) async fn read_staged(
+    files: &FileSystems,
+    directory: &str,
+    name: &str,
+    most: u64,
+) -> Result<Vec<u8>, FsError> {
+    let (files, directory) = files.resolve(directory)?;
+    let path = directory.join(name);
+    let mut reader = files.open_staged(&directory, name).await?;
+    let length = reader.length();
+    if length > most {
+        let message = format!("it has {length} bytes; at most {most} are allowed");
+        return Err(FsError::new(ErrorKind::Invalid, "read", &path, message));
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    reader.read_exact_at(0, &mut bytes).await?;
+    Ok(bytes)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use corona_config::Source;
@@ -449,5 +508,33 @@ pub(crate) mod tests {
             let description = read(properties, splits()).unwrap().description;
             assert_eq!(description.pool.to_string(), expected, "{properties:?}");
         }
+    }
+
+    fn of_parent(properties: &[(&str, &str)], maps: u32) -> Option<ParentSettings> {
+        parent_settings(&conf(properties), maps, 2, 1)
+    }
+
+    #[test]
+    fn large_and_forced_jobs_are_run_on_nodes() {
+        const THRESHOLD: &str = "mapred.coronajobtracker.remote.threshold";
+        const FORCE: (&str, &str) = ("mapred.coronajobtracker.forceremote", "true");
+        const RESTARTS: (&str, &str) = ("mapred.coronajobtracker.restart.count", "3");
+        assert_eq!(of_parent(&[], 1_000_000), None);
+        assert_eq!(of_parent(&[(THRESHOLD, "10")], 10), None);
+        let large = of_parent(&[(THRESHOLD, "10")], 11).unwrap();
+        let expected = ParentSettings {
+            maps: 11,
+            reduces: 2,
+            max_restarts: 0,
+            start_attempts: 4,
+            start_timeout_ms: 60_000,
+            exclude_failed: true,
+            exclusion_wait_ms: EXCLUSION_WAIT_MS,
+            max_state_bytes: 1,
+        };
+        assert_eq!(large, expected);
+        assert_eq!(of_parent(&[FORCE, RESTARTS], 0).unwrap().max_restarts, 3);
+        let no_state = ("mapred.coronajobtracker.remote.state.restoring", "false");
+        assert_eq!(of_parent(&[FORCE, RESTARTS, no_state], 0).unwrap().max_restarts, 0);
     }
 }

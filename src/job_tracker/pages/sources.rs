@@ -18,7 +18,7 @@ use crate::meter::Meter;
 use corona_api::jobs::JobWait;
 
 /// What pages show.
-pub(crate) struct Shown {
+pub(crate) struct PageSources {
     pub(crate) settings: Arc<JobTrackerServiceSettings>,
     pub(crate) store: Arc<Store>,
     pub(crate) cluster: Arc<Cluster>,
@@ -39,7 +39,7 @@ pub(crate) struct Shown {
     pub(crate) at: HostPort,
 }
 
-impl Shown {
+impl PageSources {
     /// No events so far. Streams may take half of the connections, so that pages stay reachable.
     pub(crate) fn new(
         settings: Arc<JobTrackerServiceSettings>,
@@ -49,10 +49,10 @@ impl Shown {
         only: Option<JobId>,
         name: &str,
         at: HostPort,
-    ) -> Arc<Shown> {
+    ) -> Arc<PageSources> {
         let (streams, now) = (settings.web.max_connections.div_ceil(2), now());
         let manager = &settings.cluster_manager_pages;
-        Arc::new(Shown {
+        Arc::new(PageSources {
             store: Arc::new(store),
             cluster: Arc::new(Cluster::new(settings.node_expiry)),
             files,
