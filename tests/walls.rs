@@ -71,7 +71,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("net", &["access"]),
     ("wire", &["access", "net"]),
     ("hadoop", &["access", "net"]),
-    ("filesystem", &["hadoop", "model", "net"]),
+    ("filesystem", &["hadoop", "model", "net", "process"]),
     ("journal", &["process"]),
     ("web", &["access", "api", "model", "net", "process"]),
     ("standby", &["model"]),

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::name_node::NameNode;
 use crate::{ErrorKind, FileSystemSettings};
+use corona_process::panics::restart_on_panic;
 
 /// The pause before a renewal that failed is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -62,7 +63,11 @@ impl Lease {
         state.files += 1;
         if state.renewing.is_none() {
             self.lost.send_replace(false);
-            state.renewing = Some(tokio::spawn(renew(Arc::downgrade(self))).abort_handle());
+            let lease = Arc::downgrade(self);
+            let renewing = async move {
+                restart_on_panic("the renewal of a lease", || renew(lease.clone())).await;
+            };
+            state.renewing = Some(tokio::spawn(renewing).abort_handle());
         }
         drop(state);
         Held(self.clone())

@@ -22,6 +22,7 @@ use super::transfer::{
 use crate::{ErrorKind, FsError};
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::writables::{Block, DatanodeInfo};
+use corona_process::panics::spawn_detached;
 
 /// Packets that are written and not acknowledged, as in the original.
 const MAX_UNACKNOWLEDGED: usize = 80;
@@ -125,7 +126,8 @@ impl Pipeline {
             read_due,
             write_due,
         }));
-        let keeper = tokio::spawn(keep_alive(Arc::downgrade(&wire), read_due / 2)).abort_handle();
+        let beats = keep_alive(Arc::downgrade(&wire), read_due / 2);
+        let keeper = spawn_detached("the heartbeats of a pipeline", beats).abort_handle();
         Ok(Pipeline { wire, keeper })
     }
 

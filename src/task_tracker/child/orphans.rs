@@ -24,6 +24,7 @@ use crate::ids::AttemptId;
 use crate::layout;
 use crate::local_dirs::any_number;
 use corona_net::Backoff;
+use corona_process::panics::{blocking, restart_on_panic};
 use corona_process::procfs::{Process, Procfs, boot_id, tree};
 
 /// The variable that carries the name of the note.
@@ -179,6 +180,8 @@ pub(super) fn of_group(group: i32) -> Vec<Process> {
 pub(super) struct Leftovers {
     procfs: Arc<Procfs>,
     pause: Duration,
+    /// [`with_leftovers`].
+    look: fn(&Procfs, Vec<Ended>) -> Vec<Ended>,
     queue: Mutex<Queue>,
 }
 
@@ -200,7 +203,7 @@ struct Ended {
 
 impl Leftovers {
     fn new(procfs: Arc<Procfs>, pause: Duration) -> Leftovers {
-        Leftovers { procfs, pause, queue: Mutex::default() }
+        Leftovers { procfs, pause, look: with_leftovers, queue: Mutex::default() }
     }
 
     /// Ends all processes that carry a note, and deletes it. Must be called within a tokio runtime.
@@ -212,7 +215,11 @@ impl Leftovers {
             std::mem::replace(&mut queue.is_looking, true)
         };
         if !is_looking {
-            tokio::spawn(self.clone().look_while_needed());
+            let this = self.clone();
+            tokio::spawn(async move {
+                let look = || this.clone().look_while_needed();
+                restart_on_panic("the look for processes that tasks left behind", look).await;
+            });
         }
         // It is dropped, never sent.
         let _ = is_over.await;
@@ -220,13 +227,8 @@ impl Leftovers {
 
     async fn look_while_needed(self: Arc<Self>) {
         while let Some(ended) = self.take() {
-            let procfs = self.procfs.clone();
-            let found = spawn_blocking(move || with_leftovers(&procfs, ended)).await;
-            let found = found.unwrap_or_else(|error| {
-                tracing::error!(%error, "cannot look for processes that tasks left behind");
-                Vec::new()
-            });
-            for ended in found {
+            let (look, procfs) = (self.look, self.procfs.clone());
+            for ended in blocking(move || look(&procfs, ended)).await {
                 // Those that are slow to end delay no others.
                 spawn_blocking(move || {
                     end(&|| of_note(&Process::all(), &ended.note), ended.deadline);
@@ -288,6 +290,7 @@ fn signal(process: &Process, signal: Signal) {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
 
@@ -369,6 +372,21 @@ mod tests {
         assert_eq!(procfs.opened(), 1 + 250 + 25);
         leftovers.end(names[0].clone(), deadline).await;
         assert!(procfs.opened() > 276, "the next task begins another look");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_panics_is_followed_by_another_one() {
+        static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+        fn panic_once(procfs: &Procfs, ended: Vec<Ended>) -> Vec<Ended> {
+            assert!(HAS_PANICKED.swap(true, Ordering::Relaxed), "the first look panics");
+            with_leftovers(procfs, ended)
+        }
+        let leftovers = Leftovers::new(Procfs::system().clone(), Duration::ZERO);
+        let leftovers = Arc::new(Leftovers { look: panic_once, ..leftovers });
+        for _ in 0..2 {
+            let end = leftovers.end(PathBuf::from("no note"), Instant::now());
+            tokio::time::timeout(Duration::from_secs(60), end).await.unwrap();
+        }
     }
 
     #[tokio::test]

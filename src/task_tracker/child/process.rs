@@ -26,7 +26,7 @@ use super::orphans::{self, Leftovers, ProcessNotes, of_group};
 use crate::ids::AttemptId;
 use corona_model::text::shell_word;
 use corona_process::handover::{self, unheld};
-use corona_process::panics::caught;
+use corona_process::panics::{caught, spawn_detached};
 use corona_process::procfs::{Process, Procfs};
 
 /// The pause between two looks for the end of a child where its signal cannot be received.
@@ -210,7 +210,7 @@ impl Supervised {
             gone_sender.send_replace(true);
         };
         let mut let_go = notes.let_go.subscribe();
-        tokio::spawn(async move {
+        spawn_detached("the supervision of a process", async move {
             tokio::select! {
                 biased;
                 _ = let_go.wait_for(|let_go| *let_go) => {
