@@ -84,20 +84,17 @@ impl Counters {
         counter: &Arc<str>,
         display: &Arc<str>,
     ) -> &mut i64 {
-        let at = self.groups.iter().position(|candidate| candidate.name == *group);
-        let at = at.unwrap_or_else(|| {
+        let is_group = |candidate: &CounterGroup| candidate.name == *group;
+        let group = found_or_added(&mut self.groups, is_group, || {
             let (name, display_name) = (group.clone(), group_display.clone());
-            self.groups.push(CounterGroup { name, display_name, counters: Vec::new() });
-            self.groups.len() - 1
+            CounterGroup { name, display_name, counters: Vec::new() }
         });
-        let counters = &mut self.groups[at].counters;
-        let at = counters.iter().position(|candidate| candidate.name == *counter);
-        let at = at.unwrap_or_else(|| {
+        let is_counter = |candidate: &Counter| candidate.name == *counter;
+        let counter = found_or_added(&mut group.counters, is_counter, || {
             let (name, display_name) = (counter.clone(), display.clone());
-            counters.push(Counter { name, display_name, value: 0 });
-            counters.len() - 1
+            Counter { name, display_name, value: 0 }
         });
-        &mut counters[at].value
+        &mut counter.value
     }
 
     /// The compact text form of history files and pages:
@@ -145,6 +142,20 @@ impl Counters {
         }
         Ok(counters)
     }
+}
+
+/// The item of a list that is meant; it is added if there is none.
+#[allow(clippy::indexing_slicing, reason = "the place of an item that was found or added")]
+fn found_or_added<T>(
+    list: &mut Vec<T>,
+    is_meant: impl Fn(&T) -> bool,
+    new: impl FnOnce() -> T,
+) -> &mut T {
+    let at = list.iter().position(is_meant).unwrap_or_else(|| {
+        list.push(new());
+        list.len() - 1
+    });
+    &mut list[at]
 }
 
 /// The group of the counters that a job tracker computes. Spec: mapreduce/09 §F.
@@ -266,7 +277,7 @@ impl PackedCounters {
         for (counter, value) in values {
             put(&mut bytes, (counter - before).into());
             // The sign goes into the lowest bit, so that small negative values stay small.
-            put(&mut bytes, ((value << 1) ^ (value >> 63)) as u64);
+            put(&mut bytes, ((value << 1) ^ (value >> 63)).cast_unsigned());
             before = counter;
         }
         PackedCounters(bytes.into())
@@ -277,19 +288,22 @@ impl PackedCounters {
         std::iter::from_fn(move || {
             let step = take(&self.0, &mut at)?;
             let value = take(&self.0, &mut at)?;
-            counter += step as u32;
-            Some((counter, (value >> 1) as i64 ^ -((value & 1) as i64)))
+            counter = u32::try_from(step).ok()?.checked_add(counter)?;
+            Some((counter, (value >> 1).cast_signed() ^ -(value & 1).cast_signed()))
         })
     }
 }
 
 /// Appends seven bits in each byte, the lowest first.
 fn put(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
+    loop {
+        let [low, ..] = number.to_le_bytes();
         number >>= 7;
+        if number == 0 {
+            return bytes.push(low);
+        }
+        bytes.push(low | 0x80);
     }
-    bytes.push(number as u8);
 }
 
 fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
@@ -348,8 +362,9 @@ impl CounterNames {
     pub fn pack(&mut self, counters: &Counters, limits: &CounterLimits) -> (PackedCounters, usize) {
         let (mut values, mut left_out) = (Vec::new(), 0);
         for group in &counters.groups {
-            if let Some(known) = self.index.get(&group.name) {
-                self.groups[known.group as usize].learn(&display_of_group(group), limits);
+            let known = self.index.get(&group.name);
+            if let Some(names) = known.and_then(|known| self.groups.get_mut(known.group as usize)) {
+                names.learn(&display_of_group(group), limits);
             }
             for counter in &group.counters {
                 match self.number(group, counter, limits) {
@@ -373,7 +388,8 @@ impl CounterNames {
     ) -> Option<u32> {
         let known = self.index.get(&group.name);
         if let Some(number) = known.and_then(|known| known.counters.get(&counter.name)) {
-            self.counters[*number as usize].1.learn(&display_of(group, counter), limits);
+            let (_, names) = self.counters.get_mut(*number as usize)?;
+            names.learn(&display_of(group, counter), limits);
             return Some(*number);
         }
         let names = [&group.name, &group.display_name, &counter.name, &counter.display_name];
@@ -383,11 +399,12 @@ impl CounterNames {
         if !fits {
             return None;
         }
-        let number = self.counters.len() as u32;
+        let number = u32::try_from(self.counters.len()).ok()?;
+        let next_group = u32::try_from(self.groups.len()).ok()?;
         let entry = self.index.entry(group.name.clone()).or_insert_with(|| {
             let display_name = display_of_group(group);
             self.groups.push(Names { name: group.name.clone(), display_name });
-            GroupIndex { group: self.groups.len() as u32 - 1, counters: BTreeMap::new() }
+            GroupIndex { group: next_group, counters: BTreeMap::new() }
         });
         let names = Names { name: counter.name.clone(), display_name: display_of(group, counter) };
         entry.counters.insert(names.name.clone(), number);
@@ -420,7 +437,9 @@ impl CounterNames {
         for ((group, names), sum) in self.counters.iter().zip(sums) {
             let Some(value) = sum else { continue };
             let Names { name, display_name } = names.clone();
-            groups[*group as usize].push(Counter { name, display_name, value });
+            if let Some(group) = groups.get_mut(*group as usize) {
+                group.push(Counter { name, display_name, value });
+            }
         }
         let groups = self.groups.iter().zip(groups).filter(|(_, counters)| !counters.is_empty());
         let groups = groups.map(|(names, counters)| {

@@ -29,7 +29,8 @@ impl Bits for f32 {
     }
 
     fn of_bits(bits: u64) -> Self {
-        f32::from_bits(bits as u32)
+        let [a, b, c, d, ..] = bits.to_le_bytes();
+        f32::from_le_bytes([a, b, c, d])
     }
 }
 

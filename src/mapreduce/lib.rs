@@ -4,6 +4,18 @@
 //! Plain data and its text forms. It knows no socket and no byte of the wire: the objects on the
 //! wire are in `corona-hadoop`, and crates that know both convert.
 
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 pub mod commands;
 pub mod counters;
 pub mod demand;

@@ -114,8 +114,11 @@ impl JobSettings {
 
     fn read(get: &dyn Fn(&keys::Key) -> Option<String>) -> JobSettings {
         let number = |key: &keys::Key| key.number_of(get(key).as_deref());
-        let count = |key| number(key).map_or(0, |number| number.clamp(0, u32::MAX.into()) as u32);
-        let size = |key| number(key).map_or(0, |number| number.max(0) as usize);
+        let count =
+            |key| number(key).map_or(0, |number| u32::try_from(number.max(0)).unwrap_or(u32::MAX));
+        let size = |key| {
+            number(key).map_or(0, |number| usize::try_from(number.max(0)).unwrap_or(usize::MAX))
+        };
         let span = |key| number(key).unwrap_or(0);
         let flag = |key: &keys::Key| match get(key).as_deref() {
             Some("true") => true,

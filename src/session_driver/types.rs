@@ -60,13 +60,23 @@ pub(super) struct PerType<T>(pub(super) [T; 3]);
 impl<T> Index<ResourceType> for PerType<T> {
     type Output = T;
     fn index(&self, kind: ResourceType) -> &T {
-        &self.0[kind as usize]
+        let [map, reduce, job_tracker] = &self.0;
+        match kind {
+            ResourceType::Map => map,
+            ResourceType::Reduce => reduce,
+            ResourceType::JobTracker => job_tracker,
+        }
     }
 }
 
 impl<T> IndexMut<ResourceType> for PerType<T> {
     fn index_mut(&mut self, kind: ResourceType) -> &mut T {
-        &mut self.0[kind as usize]
+        let [map, reduce, job_tracker] = &mut self.0;
+        match kind {
+            ResourceType::Map => map,
+            ResourceType::Reduce => reduce,
+            ResourceType::JobTracker => job_tracker,
+        }
     }
 }
 

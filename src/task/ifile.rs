@@ -102,8 +102,8 @@ impl<W: Write> Writer<W> {
     #[inline]
     pub fn append(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let before = self.buffer.len();
-        vint::put(key.len() as i64, &mut self.buffer);
-        vint::put(value.len() as i64, &mut self.buffer);
+        vint::put_length(key.len(), &mut self.buffer);
+        vint::put_length(value.len(), &mut self.buffer);
         self.buffer.extend_from_slice(key);
         self.buffer.extend_from_slice(value);
         self.raw += (self.buffer.len() - before) as u64;
@@ -153,7 +153,7 @@ impl<R: Read> Checked<R> {
     }
 
     fn check(&mut self) -> io::Result<()> {
-        let mut written = [0; CHECKSUM_BYTES as usize];
+        let mut written = [0; size_of::<u32>()];
         self.inner.read_exact(&mut written)?;
         let (expected, found) = (u32::from_be_bytes(written), self.sum());
         self.is_checked = true;

@@ -7,6 +7,18 @@
 //! and [`fetch`] carries out what a reduce fetches; [`output`] commits; [`child`] ties all of it to the task
 //! tracker's umbilical.
 
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 pub mod aggregate;
 pub mod builtin;
 pub mod child;

@@ -191,12 +191,16 @@ impl<R: Read> SplitLines<R> {
 
     /// How much of the split has been read, from 0 to 1.
     pub fn progress(&self) -> f32 {
-        if self.end == u64::MAX || self.end <= self.start {
-            return 0.0;
-        }
-        let done = self.at.saturating_sub(self.start) as f64 / (self.end - self.start) as f64;
-        (done as f32).min(1.0)
+        progress(self.at, self.start, self.end)
     }
+}
+
+/// How much of a split from `start` to `end` has been read at a place, from 0 to 1.
+pub(crate) fn progress(at: u64, start: u64, end: u64) -> f32 {
+    if end == u64::MAX || end <= start {
+        return 0.0;
+    }
+    (at.saturating_sub(start) as f32 / (end - start) as f32).min(1.0)
 }
 
 /// Where a file is read from for a split: one byte earlier, so that a line that ends there is seen.

@@ -29,7 +29,7 @@ impl Partitioner {
             Partitioning::KeyFields { fields, .. } if fields.is_empty() => text_hash(key),
             Partitioning::KeyFields { separator, fields } => fields_hash(key, separator, fields),
         };
-        (hash as u32 & 0x7fff_ffff) % self.reduces
+        (hash.cast_unsigned() & 0x7fff_ffff) % self.reduces
     }
 }
 

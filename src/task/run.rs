@@ -58,14 +58,12 @@ impl<R: RecordStream> Merge<R> {
 
     fn begin(&mut self) -> Result<(), IFileError> {
         self.is_begun = true;
-        for (at, run) in self.runs.iter_mut().enumerate() {
+        for (at, run) in (0..).zip(&mut self.runs) {
             if run.advance()? {
-                self.heap.push((0, at as u32));
+                self.heap.push((0, at));
             }
         }
-        for at in 0..self.heap.len() {
-            self.heap[at] = self.entry(self.heap[at].1);
-        }
+        self.heap = self.heap.iter().map(|(_, run)| self.entry(*run)).collect();
         for at in (0..self.heap.len() / 2).rev() {
             self.sift_down(at);
         }
@@ -76,7 +74,10 @@ impl<R: RecordStream> Merge<R> {
         loop {
             let mut least = at;
             for child in [2 * at + 1, 2 * at + 2] {
-                if child < self.heap.len() && self.is_before(self.heap[child], self.heap[least]) {
+                let (child_entry, least_entry) = (self.heap.get(child), self.heap.get(least));
+                if let (Some(one), Some(other)) = (child_entry, least_entry)
+                    && self.is_before(*one, *other)
+                {
                     least = child;
                 }
             }
@@ -104,10 +105,12 @@ impl<R: RecordStream> RecordStream for Merge<R> {
             Some(run) => run.advance()?,
             None => false,
         };
-        if has_more {
-            self.heap[0] = self.entry(run);
-        } else {
-            self.heap.swap_remove(0);
+        let next = has_more.then(|| self.entry(run));
+        match (next, self.heap.first_mut()) {
+            (Some(entry), Some(first)) => *first = entry,
+            _ => {
+                self.heap.swap_remove(0);
+            }
         }
         self.sift_down(0);
         Ok(!self.heap.is_empty())

@@ -72,7 +72,8 @@ impl TaskSettings {
             report_interval: millis(&keys::JOB_REPORT_INTERVAL),
             spill: SpillSettings {
                 sort_bytes,
-                spill_bytes: of(sort_bytes as u64, spill_percent) as usize,
+                spill_bytes: usize::try_from(of(sort_bytes as u64, spill_percent))
+                    .unwrap_or(sort_bytes),
                 combine_spills: count(&keys::JOB_COMBINE_SPILLS),
                 reduces: job.reduces,
                 data: data.clone(),
@@ -105,6 +106,7 @@ fn part(conf: &JobConf, key: &keys::Key, default: f64) -> f64 {
     value.filter(|part| (0.0..=1.0).contains(part)).unwrap_or(default)
 }
 
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to `bytes`")]
 fn of(bytes: u64, part: f64) -> u64 {
     (bytes as f64 * part) as u64
 }

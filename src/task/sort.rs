@@ -104,10 +104,9 @@ impl SortBuffer {
         self.entries.push(Entry {
             prefix: prefix(&self.order, key),
             partition,
-            // All of these are below the limit.
-            offset: offset as u32,
-            key_bytes: (key_end - offset) as u32,
-            value_bytes: (self.data.len() - key_end) as u32,
+            offset: small(offset),
+            key_bytes: small(key_end - offset),
+            value_bytes: small(self.data.len() - key_end),
         });
         true
     }
@@ -141,15 +140,15 @@ impl SortBuffer {
             }
             Place::Vacant(_) if !has_room => return Added::Full,
             Place::Vacant(place) => {
-                place.insert(entries.len() as u32);
+                place.insert(small(entries.len()));
                 let offset = data.len();
                 vint::put_text(key, data);
                 entries.push(Entry {
                     prefix: prefix(&self.order, key),
                     partition,
-                    offset: offset as u32,
-                    key_bytes: (data.len() - offset) as u32,
-                    value_bytes: SUM_BYTES as u32,
+                    offset: small(offset),
+                    key_bytes: small(data.len() - offset),
+                    value_bytes: small(SUM_BYTES),
                 });
                 data.extend_from_slice(&number.to_le_bytes());
             }
@@ -240,6 +239,12 @@ impl SortBuffer {
     }
 }
 
+/// A place or a size in the buffer: its limit is [`MOST_BYTES`] at most.
+#[inline]
+fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
 /// The content of the key of an entry.
 #[inline]
 fn key_of<'a>(data: &'a [u8], entry: &Entry) -> &'a [u8] {
@@ -266,16 +271,18 @@ fn merge_sort(
     let (mut to, mut from, mut other) = (0, 0, middle);
     // The left half is in the spare room, so its place is free for what comes first.
     while let Some(one) = spare.get(from) {
-        match entries.get(other).copied().filter(|right| is_before(right, one)) {
+        let first = match entries.get(other).copied().filter(|right| is_before(right, one)) {
             Some(right) => {
-                entries[to] = right;
                 other += 1;
+                right
             }
             None => {
-                entries[to] = *one;
                 from += 1;
+                *one
             }
-        }
+        };
+        let Some(place) = entries.get_mut(to) else { return };
+        *place = first;
         to += 1;
     }
 }

@@ -125,7 +125,12 @@ impl Collector for MapOutput {
 
 /// Bytes of a text as it is written.
 fn text_bytes(text: &[u8]) -> usize {
-    text.len() + if text.len() < 0x80 { 1 } else { vint::size(text.len() as i64) }
+    text.len()
+        + if text.len() < 0x80 {
+            1
+        } else {
+            vint::size(i64::try_from(text.len()).unwrap_or(i64::MAX))
+        }
 }
 
 impl MapOutput {

@@ -13,6 +13,12 @@ pub(crate) fn put(value: i64, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends a length.
+#[inline]
+pub(crate) fn put_length(length: usize, out: &mut Vec<u8>) {
+    put(i64::try_from(length).unwrap_or(i64::MAX), out);
+}
+
 /// The bytes that an integer takes.
 #[inline]
 pub(crate) fn size(value: i64) -> usize {
@@ -45,7 +51,7 @@ pub(crate) const MOST_BYTES: usize = 9;
 /// Appends a text as Hadoop writes one: its length, then its bytes.
 #[inline]
 pub(crate) fn put_text(text: &[u8], out: &mut Vec<u8>) {
-    put(text.len() as i64, out);
+    put_length(text.len(), out);
     out.extend_from_slice(text);
 }
 

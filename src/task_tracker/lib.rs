@@ -23,6 +23,18 @@
 //!
 //! It knows no scheduling, and not which cluster manager it talks to.
 
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
+
 pub mod attempt;
 pub mod child;
 pub mod deletion;

@@ -364,6 +364,12 @@ pub(super) fn any_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// The number of a process of a task.
+pub(super) fn any_jvm_number() -> i32 {
+    let [a, b, c, d, ..] = any_number().to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;

@@ -70,7 +70,7 @@ impl Gauge {
             disk_gb: in_units(largest, GIB),
         };
         let free = MachineStats {
-            // A fraction of an i16 is one.
+            #[allow(clippy::cast_possible_truncation, reason = "a fraction of an i16 is one")]
             num_cpus: (f64::from(num_cpus) * self.usage) as i16,
             network_mbps: NETWORK_MBPS,
             memory_mb: in_units(machine.available_bytes, MIB),

@@ -323,17 +323,16 @@ impl<Row> Table<'_, Row> {
 
     /// The key to sort by, and whether the largest comes first.
     fn sort(&self) -> (&str, bool) {
-        let split = |sort: &'_ str| -> Option<(usize, bool)> {
+        let split = |sort: &str| {
             let (key, descending) = match sort.strip_prefix('-') {
                 Some(key) => (key, true),
                 None => (sort, false),
             };
             let sortable = |column: &Column<'_, Row>| column.key == key && column.order.is_some();
-            Some((self.columns.iter().position(sortable)?, descending))
+            Some((&*self.columns.iter().find(|column| sortable(column))?.key, descending))
         };
         let asked = self.parameters.text("sort").and_then(split);
-        let sorted = asked.or_else(|| split(self.usual_sort));
-        sorted.map_or(("", false), |(column, descending)| (&*self.columns[column].key, descending))
+        asked.or_else(|| split(self.usual_sort)).unwrap_or(("", false))
     }
 
     fn column(&self, key: &str) -> Option<&Column<'_, Row>> {

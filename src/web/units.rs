@@ -130,7 +130,10 @@ impl Display for ShortSpan {
             ..1_000.0 => (micros, "µs"),
             ..1_000_000.0 => (micros / 1e3, "ms"),
             ..120_000_000.0 => (micros / 1e6, "s"),
-            _ => return write!(f, "{}", Span((micros / 1e3) as i64)),
+            _ => {
+                let millis = i64::try_from(self.0.as_millis()).unwrap_or(i64::MAX);
+                return write!(f, "{}", Span(millis));
+            }
         };
         let decimals = match value {
             ..10.0 if unit != "µs" => 2,

@@ -91,11 +91,8 @@ pub(super) fn phases(history: &JobHistory) -> Vec<(&'static str, ResourceType, i
 
 /// Attempts that ran at each of [`STEPS`] times between two points.
 pub(super) fn running(history: &JobHistory, role: TaskRole, from_ms: i64, to_ms: i64) -> Vec<u64> {
-    let width = span(from_ms, to_ms).max(1) as f64;
-    let step = |at: i64| {
-        let part = (at - from_ms) as f64 / width * STEPS as f64;
-        (part.clamp(0.0, STEPS as f64) as usize).min(STEPS)
-    };
+    let width = span(from_ms, to_ms).max(1);
+    let step = |at: i64| scaled(at.saturating_sub(from_ms).clamp(0, width), width, STEPS);
     let mut changes = vec![0_i64; STEPS + 2];
     for (_, attempt) in attempts(history, role) {
         if span(attempt.start_ms, attempt.finish_ms) == 0 {
@@ -116,6 +113,11 @@ pub(super) fn running(history: &JobHistory, role: TaskRole, from_ms: i64, to_ms:
     sums.collect()
 }
 
+/// The place of `part` from 0 to `whole` in so many steps.
+fn scaled(part: i64, whole: i64, steps: usize) -> usize {
+    usize::try_from(i128::from(part) * steps as i128 / i128::from(whole)).unwrap_or(0)
+}
+
 /// How many attempts took how long, in [`STEPS`] / 4 steps up to the longest.
 pub(super) fn durations(history: &JobHistory, role: TaskRole) -> (Vec<u64>, i64) {
     const BARS: usize = STEPS / 4;
@@ -126,8 +128,7 @@ pub(super) fn durations(history: &JobHistory, role: TaskRole) -> (Vec<u64>, i64)
     let longest = spans.iter().copied().max().unwrap_or(0).max(1);
     let mut bars = vec![0; BARS];
     for span in spans {
-        let at = (span as f64 / longest as f64 * (BARS - 1) as f64) as usize;
-        if let Some(bar) = bars.get_mut(at) {
+        if let Some(bar) = bars.get_mut(scaled(span, longest, BARS - 1)) {
             *bar += 1;
         }
     }

@@ -94,7 +94,10 @@ impl Class {
         }
         match reader.rest() {
             [] => Ok(()),
-            _ => Err(DecodeError::Length { length: bytes.len() as i64, left: reader.position() }),
+            _ => {
+                let length = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
+                Err(DecodeError::Length { length, left: reader.position() })
+            }
         }
     }
 }

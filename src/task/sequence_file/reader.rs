@@ -9,6 +9,7 @@ use thiserror::Error;
 use super::class::{self, Class};
 use super::{ESCAPE, LATEST, MAGIC, MARK_BYTES};
 use crate::codec;
+use crate::lines::progress;
 
 /// The oldest version that is read: the first with blocks.
 const OLDEST: u8 = 4;
@@ -337,11 +338,7 @@ impl<R: Read> SequenceRecords<R> {
 
     /// How much of the split has been read, from 0 to 1.
     pub(crate) fn progress(&self) -> f32 {
-        if self.end == u64::MAX || self.end <= self.start {
-            return 0.0;
-        }
-        let done = self.input.at.saturating_sub(self.start) as f64;
-        ((done / (self.end - self.start) as f64) as f32).min(1.0)
+        progress(self.input.at, self.start, self.end)
     }
 
     /// Reads up to the end of the first mark that begins in the split. False: there is none.

@@ -68,9 +68,9 @@ impl<W: Write> SequenceFile<W> {
             }
             SequenceCompression::Blocks { codec, bytes } => {
                 let [key_lengths, keys, value_lengths, values] = &mut self.block;
-                vint::put(key.len() as i64, key_lengths);
+                vint::put_length(key.len(), key_lengths);
                 keys.extend_from_slice(key);
-                vint::put(value.len() as i64, value_lengths);
+                vint::put_length(value.len(), value_lengths);
                 values.extend_from_slice(value);
                 self.records += 1;
                 match keys.len() + values.len() >= bytes {
@@ -114,7 +114,7 @@ impl<W: Write> SequenceFile<W> {
         for part in &mut block {
             let compressed = compressed(codec, part)?;
             let mut length = Vec::new();
-            vint::put(compressed.len() as i64, &mut length);
+            vint::put_length(compressed.len(), &mut length);
             self.put(&length)?;
             self.put(&compressed)?;
             part.clear();

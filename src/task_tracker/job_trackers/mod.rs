@@ -22,7 +22,7 @@ use super::deletion::Deletion;
 use super::ids::{AttemptId, NotAnId};
 use super::job_files::{FileError, JobFiles, Location, NotALocation};
 use super::layout;
-use super::local_dirs::{LocalDirError, LocalDirs, any_number};
+use super::local_dirs::{LocalDirError, LocalDirs, any_jvm_number};
 use super::tracker::{self, KeptLogs};
 use corona_config::{ConfigErrors, JobConf, SiteProperties};
 use corona_hadoop::rpc::Fault;
@@ -365,7 +365,7 @@ impl JobTrackersCore {
                 parent: &parent,
                 http: (&parts.http.0, parts.http.1),
                 system_dir: &parts.system_dir,
-                jvm_number: any_number() as i32,
+                jvm_number: any_jvm_number(),
             };
             let command = job_tracker(&launch, &|name| std::env::var(name).ok())?;
             Ok((self, id, command))

@@ -312,6 +312,7 @@ fn signed(number: u64) -> i64 {
 }
 
 /// The progress of an attempt, which tasks give as they like.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 100")]
 fn percent(attempt: &AttemptSnapshot) -> u64 {
     (attempt.progress.clamp(0.0, 1.0) * 100.0) as u64
 }

@@ -46,7 +46,7 @@ use tokio::sync::{Semaphore, watch as channel};
 use super::attempt::{Cause, Now};
 use super::child::{Cgroups, ClassArchives, Install, Logs, ProcessNotes, RunningChild};
 use super::ids::{AttemptId, NotAnId};
-use super::local_dirs::{LocalDirs, any_number};
+use super::local_dirs::{LocalDirs, any_jvm_number};
 use super::localise::Localiser;
 use super::map_output::MapOutputs;
 use super::node::fitness::Fitness;
@@ -204,7 +204,7 @@ impl Tracker {
             stopped: false,
         };
         // A process of an earlier run of the program must not be taken for one of this run.
-        let first_jvm = any_number() as i32;
+        let first_jvm = any_jvm_number();
         let shared = Arc::new(TrackerCore {
             map_slots: semaphore(parts.slots.maps),
             reduce_slots: semaphore(parts.slots.reduces),

@@ -477,6 +477,7 @@ fn resources(
         available_space: whole(free_bytes),
         cumulative_cpu_ms: whole(now.busy_ms()),
         processors: i32::try_from(now.cpus).unwrap_or(i32::MAX),
+        #[allow(clippy::cast_possible_truncation, reason = "a percentage needs no more digits")]
         cpu_usage_percent: usage.map_or(-1.0, |usage| (usage * 100.0) as f32),
         ..ResourceStatus::default()
     }
