@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::future::Future;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use corona::cluster_manager::Gateway;
 use corona::config::{GatewaySettings, keys};
+use corona::net::CannotListen;
 use corona::process::budget::Use;
 
 use super::arguments::SourceArguments;
@@ -73,10 +74,8 @@ async fn serve(
     settings: GatewaySettings,
     stop: impl Future<Output = StopSignal>,
 ) -> anyhow::Result<()> {
-    let shown = settings.address.to_string();
-    let gateway = Gateway::bind(settings)
-        .await
-        .with_context(|| format!("cannot listen on {shown} ({})", keys::HA_GATEWAY_ADDRESS.name))?;
+    let failed = CannotListen::at(keys::HA_GATEWAY_ADDRESS.name, &settings.address);
+    let gateway = Gateway::bind(settings).await.map_err(failed)?;
     ready(&format!("corona gateway ready: thrift {}", gateway.address()?));
     serve_until("Gateway", |stopped| gateway.run(stopped), stop).await
 }

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use corona_net::Backoff;
+
 /// The pause after the first wrong attempt.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause.
@@ -19,9 +21,10 @@ const MOST_PEERS: usize = 10_000;
 #[derive(Debug, Default)]
 pub struct Attempts(Mutex<HashMap<IpAddr, Wrong>>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Wrong {
     attempts: u32,
+    pauses: Backoff,
     /// No attempt is looked at before this.
     until: Instant,
 }
@@ -44,8 +47,8 @@ impl Attempts {
         is_right: impl FnOnce() -> bool,
     ) -> Result<(), Failed> {
         let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let earlier = peers.get(&peer).filter(|wrong| now < wrong.until + FORGOTTEN_AFTER).copied();
-        if earlier.is_some_and(|wrong| now < wrong.until) {
+        let earlier = peers.get(&peer).filter(|wrong| now < wrong.until + FORGOTTEN_AFTER).cloned();
+        if earlier.as_ref().is_some_and(|wrong| now < wrong.until) {
             return Err(Failed::TooSoon);
         }
         if is_right() {
@@ -58,9 +61,11 @@ impl Attempts {
                 return Err(Failed::TooSoon);
             }
         }
-        let attempts = earlier.map_or(0, |wrong| wrong.attempts).saturating_add(1);
-        let pause = FIRST_PAUSE.saturating_mul(1 << (attempts - 1).min(6)).min(LONGEST_PAUSE);
-        peers.insert(peer, Wrong { attempts, until: now + pause });
+        let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut wrong = earlier.unwrap_or(Wrong { attempts: 0, pauses, until: now });
+        let attempts = wrong.attempts.saturating_add(1);
+        (wrong.attempts, wrong.until) = (attempts, now + wrong.pauses.pause());
+        peers.insert(peer, wrong);
         Err(Failed::Wrong(attempts))
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use compat_tests::cluster_peers::{Caller, Connection, DEFAULT, call as rpc, report};
 use compat_tests::serving::page;
 use compat_tests::{start_plain, start_with};
+use corona::model::random::Random;
 use serde_json::{Value as Json, json};
 
 /// Malformed frames in all.
@@ -462,16 +463,10 @@ fn call(method: &str, arguments: &[u8]) -> Vec<u8> {
         .concat()
 }
 
-/// Bytes that follow from the seed, by xorshift.
+/// Bytes that follow from the seed.
 fn noise(seed: u32, count: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state.to_be_bytes()[0]
-    };
-    std::iter::repeat_with(next).take(count).collect()
+    let mut random = Random::new(seed.into());
+    std::iter::repeat_with(|| random.next().to_be_bytes()[0]).take(count).collect()
 }
 
 /// A node that heartbeats as fast as it is answered.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corona_mapreduce::native::{LineFormat, Partitioning, Step};
+use corona_model::random::Random;
 use corona_task::builtin::{Mapper, Sum};
 use corona_task::counters::TaskCounters;
 use corona_task::error::TaskError;
@@ -134,22 +135,10 @@ impl Collector for Text {
     }
 }
 
-/// Numbers that look random, the same in each run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
 /// Lines of 100 bytes with their ends.
 fn write_records(path: &Path, bytes: u64) -> u64 {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path).expect("a file"));
-    let mut numbers = Numbers(88_172_645_463_325_252);
+    let mut numbers = Random::new(1);
     let records = bytes / 100;
     for _ in 0..records {
         let (one, other) = (numbers.next(), numbers.next());
@@ -162,7 +151,7 @@ fn write_records(path: &Path, bytes: u64) -> u64 {
 /// Lines of ten words, some of them often.
 fn write_text(path: &Path, bytes: u64) -> u64 {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path).expect("a file"));
-    let mut numbers = Numbers(88_172_645_463_325_252);
+    let mut numbers = Random::new(1);
     let (mut written, mut words) = (0, 0);
     while written < bytes {
         let mut line = String::new();
