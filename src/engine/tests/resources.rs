@@ -229,7 +229,7 @@ fn a_reservation_ends_in_time() {
     world.wait(1_100);
     assert!(world.reasons("2026.3").contains("has been kept for request 1"));
     assert!(!world.reasons("2026.2").contains("has been kept"));
-    // It is known that it has waited in vain.
+    // It is known that it has waited without a result.
     world.restored(form::FIFTH);
 }
 
