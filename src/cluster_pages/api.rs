@@ -12,7 +12,7 @@ use super::exchange::{self, Answer};
 use super::gather::{Overview, Pools, count_nodes, silent_hosts};
 use super::history;
 use super::problems::Problem;
-use super::site::{Denial, millis};
+use super::site::Denial;
 use crate::answers::{self, PoolRemarks, by_type};
 use crate::metrics::Snapshot;
 use crate::{ConfigStatus, Manager, Pages};
@@ -26,6 +26,7 @@ use corona_config::{HostFile, HostFiles, InForce};
 use corona_engine::{NodeView, PoolView};
 use corona_model::settings::Hosts;
 use corona_model::types::{PerType, PoolName, ResourceType};
+use corona_process::since_epoch_ms;
 use corona_web::budget;
 use corona_web::operator::Form;
 
@@ -316,7 +317,7 @@ fn configuration(status: &ConfigStatus) -> Configuration {
         origin: set.origin.to_string(),
     };
     Configuration {
-        loaded_ms: millis(status.loaded_at).0,
+        loaded_ms: since_epoch_ms(status.loaded_at),
         reloads: status.reloads,
         failures: status.failures,
         errors: status.errors.clone(),

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, StatusCode};
@@ -31,7 +31,7 @@ use corona_config::{AccessSettings, ClusterManagerSettings, HostFiles, HostPort,
 use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
 use corona_net::Counters;
-use corona_process::machine_name_or_localhost;
+use corona_process::{machine_name_or_localhost, since_epoch_ms};
 use corona_process::panics::restart_on_panic;
 use corona_web::attempts::{Attempts, Failed};
 use corona_web::events::{Stream, Wanted};
@@ -189,7 +189,7 @@ impl<M: Manager> Pages<M> {
             }
             ["configuration"] => {
                 let status = self.manager.configuration();
-                let loaded_at = millis(status.loaded_at);
+                let loaded_at = Millis(since_epoch_ms(status.loaded_at));
                 let title = "Configuration";
                 let refresh = Some(REFRESH_MS);
                 self.make("/configuration", title, overview, refresh, move |_| {
@@ -797,12 +797,6 @@ pub(crate) fn front(settings: &ClusterManagerSettings, gate: Arc<Gate>) -> Front
     };
     let names = web.hosts.iter().map(|name| &**name).chain([&*settings.http_address.host]);
     Front::new(("cluster manager", "corona.cm.web.hosts"), room, Hosts::of_machine(names), gate)
-}
-
-/// A time of the system's clock.
-pub(crate) fn millis(at: SystemTime) -> Millis {
-    let since_epoch = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// The refusal of an administrative call.

@@ -4,7 +4,6 @@
 use std::fmt::{self, Debug};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -12,10 +11,12 @@ use hyper::{Request, StatusCode};
 use maud::{Markup, html};
 use tokio::sync::watch;
 
-use crate::site::{front, millis};
+use crate::site::front;
 use corona_access::{Gate, Peer};
 use corona_api::cluster::{HaStatus, StandbyOfLeader, StandbyState, StandbyStatus};
 use corona_config::{ClusterManagerSettings, Networks};
+use corona_model::types::Millis;
+use corona_process::now_ms;
 use corona_standby::Role;
 use corona_web::exchange::{self, Answer, Parameters};
 use corona_web::frame::Frame;
@@ -197,7 +198,7 @@ fn page(status: &StandbyStatus, path: &str) -> Markup {
         host: instance,
         service: instance.clone(),
         links: vec![(Some("/metrics".into()), "Metrics")],
-        now: millis(SystemTime::now()),
+        now: Millis(now_ms()),
         ..Frame::default()
     };
     frame.page(&content)

@@ -14,7 +14,6 @@ use super::{
 };
 use crate::gather::{NodeCounts, Overview, Pools};
 use crate::places::Places;
-use crate::site::millis;
 use crate::{ConfigStatus, QueueCounts};
 use corona_api::cluster::JournalStatus;
 use corona_engine::PoolView;
@@ -22,6 +21,7 @@ use corona_model::resources::{Amounts, Dimension};
 use corona_model::settings::UNLIMITED;
 use corona_model::types::{Millis, ResourceType, SessionStatus};
 use corona_net::{Counters, Ending};
+use corona_process::since_epoch_ms;
 use corona_web::process::process;
 use corona_web::prometheus::{Family, Labels, Samples, Text, families};
 
@@ -489,7 +489,7 @@ fn configuration(text: &mut Text, gauges: &Gauges) {
     let mut family = text.family(CONFIG_PROBLEMS);
     family.labelled(&[("severity", "warning")], configuration.warnings.len());
     family.labelled(&[("severity", "error")], configuration.errors.len());
-    text.family(CONFIG_LOADED).value(seconds(millis(configuration.loaded_at)));
+    text.family(CONFIG_LOADED).value(since_epoch_ms(configuration.loaded_at) as f64 / 1000.0);
     text.family(CONFIG_RELOADS).value(configuration.reloads);
     text.family(CONFIG_FAILURES).value(configuration.failures);
 }
