@@ -31,8 +31,8 @@ use corona_config::{AccessSettings, ClusterManagerSettings, HostFiles, HostPort,
 use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
 use corona_net::Counters;
-use corona_process::{machine_name_or_localhost, since_epoch_ms};
 use corona_process::panics::restart_on_panic;
+use corona_process::{machine_name_or_localhost, since_epoch_ms};
 use corona_web::attempts::{Attempts, Failed};
 use corona_web::events::{Stream, Wanted};
 use corona_web::frame::{Frame, Updates};
