@@ -6,7 +6,8 @@
 //! * `log`: the journal of a job, from which a restart resumes;
 //! * `outlet`: what a job's engine decided, which is carried out by `live`; `session_types` translates;
 //! * `history`, `end_notice`, `statistics`: for others; `left_output`, `sweeps`: what no task cleans up any more;
-//! * `end`: what the service has of all jobs, and what follows the end of each; `owed`: which sessions must end, whatever happens;
+//! * `end`: what the service has of all jobs, and what follows the end of each;
+//! * `owed`: which sessions must end, whatever happens;
 //! * `store`: which jobs there are; `finished`: which of them have ended, for the next run.
 
 pub(crate) mod actor;

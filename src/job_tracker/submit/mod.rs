@@ -1,4 +1,7 @@
 //! How a job begins, and how it resumes after a restart.
+//!
+//! * `submission`: reads the files of a job; `ids`: which ids were given out;
+//! * `waiting`: a job that waits for a place; `queue`: how it begins, or ends before that.
 
 pub(crate) mod ids;
 pub(crate) mod queue;

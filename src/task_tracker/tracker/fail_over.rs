@@ -13,12 +13,12 @@ use corona_hadoop::writables::InetAddress;
 impl Reporter {
     /// Asks the secondary for another job tracker until there is one that can be reached.
     pub(super) async fn fail_over(&mut self, secondary: &InetAddress) -> Result<(), FailOverError> {
-        let rounds = self.shared.settings.reports.fail_over_rounds;
+        let rounds = self.shared.parts.settings.reports.fail_over_rounds;
         let mut failed = self.client.client().address().clone();
         for _ in 0..rounds {
             let address = self.replacement(secondary, &failed).await?;
             let options = ClientOptions {
-                connect_patience: self.shared.settings.reports.connect_timeout,
+                connect_patience: self.shared.parts.settings.reports.connect_timeout,
                 ..self.shared.client_options()
             };
             match InterTrackerClient::new(address.clone(), options).greet().await {
@@ -42,7 +42,7 @@ impl Reporter {
         secondary: &InetAddress,
         failed: &InetAddress,
     ) -> Result<InetAddress, FailOverError> {
-        let reports = &self.shared.settings.reports;
+        let reports = &self.shared.parts.settings.reports;
         let options = ClientOptions {
             connect_patience: reports.secondary_timeout,
             ..self.shared.client_options()

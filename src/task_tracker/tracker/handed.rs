@@ -134,7 +134,7 @@ impl Tracker {
                 "some work of the task tracker did not stop in time; continuing without it"
             );
         }
-        shared.notes.let_go().await;
+        shared.parts.notes.let_go().await;
         let mut state = shared.lock();
         state.stopped = true;
         state.hand_over(shared)
@@ -196,7 +196,7 @@ impl TrackerState {
         });
         HandedTracker {
             table: self.table.hand_over(now_at),
-            files: shared.localiser.hand_over(),
+            files: shared.parts.localiser.hand_over(),
             reporters: reporters.collect(),
             jvms,
             works: works.into_values().collect(),
@@ -405,10 +405,10 @@ impl Tracker {
         let shared = &tracker.shared;
         shared.next_jvm.store(next_jvm, Ordering::Relaxed);
         shared.was_heard.store(was_heard, Ordering::Relaxed);
-        let delay = shared.settings.sigkill_delay;
+        let delay = shared.parts.settings.sigkill_delay;
         let adopted = children.into_iter().map(|child| {
             let is_lost = child.exit.is_none();
-            let child = adopt(child, &shared.notes, delay);
+            let child = adopt(child, &shared.parts.notes, delay);
             // Its end is not known at once unless it is another process.
             let is_lost = is_lost && child.exit().is_some();
             (child.pid(), (child, is_lost))

@@ -173,13 +173,13 @@ pub(super) fn kind(task: &Task) -> TaskKind {
 
 /// Brings everything here.
 pub(super) async fn prepare(shared: Arc<TrackerCore>, spec: Spec) -> Result<Ready, LaunchError> {
-    let job = shared.localiser.job(&spec.job).await?;
-    let attempt = shared.localiser.attempt(&job, &spec.attempt).await?;
+    let job = shared.parts.localiser.job(&spec.job).await?;
+    let attempt = shared.parts.localiser.attempt(&job, &spec.attempt).await?;
     let number = shared.next_jvm.fetch_add(1, Ordering::Relaxed);
     let jvm = JvmId { number, job: spec.jvm_job, is_map: spec.jvm_is_map };
     let split = spec.attempt.split.clone();
     let prepared = tokio::task::spawn_blocking(move || {
-        let logs = &shared.logs;
+        let logs = &shared.parts.logs;
         let created = logs.create(&attempt.id);
         let task_log_dir =
             created.map_err(|error| LaunchError::Io { path: logs.dir(&attempt.id), error })?;
@@ -188,17 +188,17 @@ pub(super) async fn prepare(shared: Arc<TrackerCore>, spec: Spec) -> Result<Read
             Some(jars) => files(&jars.join("lib"))?,
         };
         let launch = Launch {
-            install: &shared.install,
+            install: &shared.parts.install,
             log_dir: logs.log_dir(),
             task_log_dir: &task_log_dir,
-            umbilical: shared.umbilical,
+            umbilical: shared.parts.umbilical,
             jvm_number: number,
             jar_libraries: &libraries,
             is_work_short: spec.is_short,
             is_input_native: split
                 .as_deref()
                 .is_none_or(|split| is_native_input(split, &attempt.conf)),
-            archive: &|| shared.archives.as_ref().and_then(ClassArchives::get),
+            archive: &|| shared.parts.archives.as_ref().and_then(ClassArchives::get),
         };
         let command = command(&attempt, &launch, &|name| std::env::var(name).ok())?;
         let reuse = Reuse::of(&attempt.conf, &command);

@@ -125,22 +125,9 @@ pub struct Tracker {
 }
 
 struct TrackerCore {
-    identity: Identity,
-    slots: SlotCounts,
+    parts: Parts,
     map_slots: Arc<Semaphore>,
     reduce_slots: Arc<Semaphore>,
-    install: Install,
-    dirs: Arc<LocalDirs>,
-    fitness: Arc<Fitness>,
-    localiser: Localiser,
-    notes: ProcessNotes,
-    logs: Logs,
-    outputs: Arc<MapOutputs>,
-    umbilical: SocketAddr,
-    archives: Option<Arc<ClassArchives>>,
-    cgroups: Option<Cgroups>,
-    health: channel::Receiver<NodeHealth>,
-    settings: TrackerSettings,
     state: Mutex<TrackerState>,
     /// The number of the next process of a task.
     next_jvm: AtomicI32,
@@ -175,7 +162,7 @@ struct TrackerState {
 
 impl fmt::Debug for Tracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tracker").field(&self.shared.identity).finish()
+        f.debug_tuple("Tracker").field(&self.shared.parts.identity).finish()
     }
 }
 
@@ -208,20 +195,7 @@ impl Tracker {
         let shared = Arc::new(TrackerCore {
             map_slots: semaphore(parts.slots.maps),
             reduce_slots: semaphore(parts.slots.reduces),
-            identity: parts.identity,
-            slots: parts.slots,
-            install: parts.install,
-            dirs: parts.dirs,
-            fitness: parts.fitness,
-            localiser: parts.localiser,
-            notes: parts.notes,
-            logs: parts.logs,
-            outputs: parts.outputs,
-            umbilical: parts.umbilical,
-            archives: parts.archives,
-            cgroups: parts.cgroups,
-            health: parts.health,
-            settings: parts.settings,
+            parts,
             state: Mutex::new(state),
             next_jvm: AtomicI32::new(first_jvm),
             was_heard: AtomicBool::new(false),
@@ -254,7 +228,7 @@ impl Tracker {
     /// The output of a map cannot be served: it counts as failed. `why` is for its user.
     pub fn lose_output(&self, attempt: &AttemptId, why: &str) {
         let Ok(id) = attempt.as_str().parse::<TaskAttemptId>() else { return };
-        self.shared.outputs.forget(attempt);
+        self.shared.parts.outputs.forget(attempt);
         self.shared.apply(|table, _| table.lose_output(&id, why));
     }
 
@@ -276,7 +250,7 @@ impl Tracker {
         let shared = &self.shared;
         shared.close();
         // Every task holds a receiver, and none is left when all are over.
-        let over = tokio::time::timeout(shared.settings.stop_timeout, shared.stop.closed());
+        let over = tokio::time::timeout(shared.parts.settings.stop_timeout, shared.stop.closed());
         if over.await.is_err() {
             tracing::warn!("shutdown timed out; some task processes are still running");
         }

@@ -99,7 +99,7 @@ impl TrackerCore {
             let mut kinds = vec![TaskKind::Work];
             if !keep_output {
                 kinds.push(TaskKind::AttemptCleanup);
-                shared.outputs.forget(&name);
+                shared.parts.outputs.forget(&name);
             }
             for kind in kinds {
                 shared.forget_attempt(&name, kind, keep_output).await;
@@ -114,7 +114,7 @@ impl TrackerCore {
         let (shared, job) = (self.clone(), id.clone());
         let work = async move {
             if let Ok(name) = job.to_string().parse() {
-                shared.localiser.forget(&name).await;
+                shared.parts.localiser.forget(&name).await;
             }
         };
         self.spawn(self.clone().in_turn(id.clone(), place, work));
@@ -127,7 +127,7 @@ impl TrackerCore {
         kind: TaskKind,
         keep_output: bool,
     ) {
-        if let Err(error) = self.localiser.forget_attempt(id, kind, keep_output).await {
+        if let Err(error) = self.parts.localiser.forget_attempt(id, kind, keep_output).await {
             tracing::warn!(attempt = %id, %error, "cannot delete the files of an attempt");
         }
     }

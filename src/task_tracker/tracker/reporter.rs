@@ -106,7 +106,7 @@ pub(super) fn begin(
         address: address.clone(),
         launched_by: address,
         response_id: -1,
-        interval: shared.settings.reports.interval,
+        interval: shared.parts.settings.reports.interval,
     });
     let interval = position.interval;
     let client = InterTrackerClient::new(position.address.clone(), shared.client_options());
@@ -228,7 +228,7 @@ impl Reporter {
     /// Connects for the first time, with more patience than later.
     async fn connect(&mut self) -> Result<(), Lost> {
         let begun = Instant::now();
-        let patience = self.shared.settings.reports.connect_timeout;
+        let patience = self.shared.parts.settings.reports.connect_timeout;
         loop {
             match self.client.greet().await {
                 Ok(()) => return Ok(()),
@@ -240,7 +240,7 @@ impl Reporter {
 
     /// Waits until the next heartbeat is due.
     async fn wait(&self) {
-        if self.shared.settings.reports.out_of_band {
+        if self.shared.parts.settings.reports.out_of_band {
             // Over when there is news, or when it is time.
             let _ = timeout(self.interval, self.soon.notified()).await;
         } else {
@@ -252,7 +252,7 @@ impl Reporter {
     /// reports. Spec: mapreduce/04 §4.8 (3).
     async fn is_of_same_build(&mut self) -> Result<bool, CallError> {
         let theirs = self.client.get_build_version().await?;
-        let Some(ours) = self.shared.settings.reports.build_version.as_ref() else {
+        let Some(ours) = self.shared.parts.settings.reports.build_version.as_ref() else {
             return Ok(true);
         };
         if *ours == theirs {
@@ -264,7 +264,7 @@ impl Reporter {
             self.job
         );
         tracing::error!(job = %self.job, %theirs, %ours, "the job tracker has another build; not reporting to it");
-        let name = self.shared.identity.name.clone();
+        let name = self.shared.parts.identity.name.clone();
         let told = self.client.report_task_tracker_error(Some(name), None, Some(message)).await;
         if let Err(error) = told {
             tracing::warn!(job = %self.job, %error, "cannot report the error to the job tracker");
@@ -280,7 +280,7 @@ impl Reporter {
 
     /// Whether the last heartbeat that was answered is long ago: there was nothing to report, or this node was away.
     fn was_silent(&self) -> bool {
-        let slow = self.shared.settings.reports.slow_interval;
+        let slow = self.shared.parts.settings.reports.slow_interval;
         self.last.is_some_and(|last| last.elapsed() > slow)
     }
 
@@ -294,18 +294,18 @@ impl Reporter {
         };
         let mut sent = Unanswered { shared: self.shared.clone(), tasks };
         self.shared.size(&mut sent.tasks).await;
-        let identity = &self.shared.identity;
+        let identity = &self.shared.parts.identity;
         let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
         let status = TaskTrackerStatus {
             name: identity.name.clone(),
             host: identity.host.clone(),
             http_port: identity.http_port.into(),
             failures: count(failures),
-            max_maps: count(self.shared.slots.maps),
-            max_reduces: count(self.shared.slots.reduces),
+            max_maps: count(self.shared.parts.slots.maps),
+            max_reduces: count(self.shared.parts.slots.reduces),
             resources: machine.resources,
             tasks: sent.tasks.clone(),
-            health: self.shared.health.borrow().clone(),
+            health: self.shared.parts.health.borrow().clone(),
         };
         let restarted = !self.shared.was_heard.load(Ordering::Relaxed);
         let takes = machine.takes_tasks;
@@ -327,7 +327,7 @@ impl Reporter {
         self.errors = 0;
         self.last = Some(Instant::now());
         self.position().response_id = response.response_id;
-        let reports = &self.shared.settings.reports;
+        let reports = &self.shared.parts.settings.reports;
         let asked = Duration::from_millis(u64::try_from(response.interval_ms).unwrap_or(0));
         self.interval = asked.clamp(reports.min_interval, reports.max_interval);
         self.position().interval = self.interval;
@@ -347,7 +347,7 @@ impl Reporter {
             self.fail_over(&secondary).await?;
             return Ok(());
         }
-        let reports = &self.shared.settings.reports;
+        let reports = &self.shared.parts.settings.reports;
         self.errors += 1;
         if self.errors >= reports.max_errors {
             return Err(Lost::Errors(self.errors, error));
@@ -414,12 +414,12 @@ pub(super) fn is_refused(error: &CallError) -> bool {
 impl TrackerCore {
     /// How calls to job trackers are made.
     pub(super) fn client_options(&self) -> ClientOptions {
-        let reports = &self.settings.reports;
+        let reports = &self.parts.settings.reports;
         ClientOptions {
             connect_patience: reports.connect_patience,
             connect_pause: reports.connect_pause,
             call_timeout: Some(reports.call_timeout),
-            ..ClientOptions::new(self.settings.user.clone())
+            ..ClientOptions::new(self.parts.settings.user.clone())
         }
     }
 
@@ -430,7 +430,7 @@ impl TrackerCore {
             if task.state != TaskState::Succeeded || !task.is_map() {
                 continue;
             }
-            let outputs = self.outputs.clone();
+            let outputs = self.parts.outputs.clone();
             let bytes = blocking(move || outputs.bytes(&name)).await;
             task.output_size = i64::try_from(bytes).unwrap_or(i64::MAX);
         }
@@ -443,8 +443,8 @@ impl TrackerCore {
             Some((read, machine)) if read.elapsed() < MACHINE_AGE => return machine.clone(),
             last => last.as_ref().map(|(_, machine)| machine.read),
         };
-        let (dirs, fitness) = (self.dirs.clone(), self.fitness.clone());
-        let settings = self.settings.memory.clone();
+        let (dirs, fitness) = (self.parts.dirs.clone(), self.parts.fitness.clone());
+        let settings = self.parts.settings.memory.clone();
         let looked = blocking(move || {
             let free = dirs.spaces().iter().map(|space| space.free_bytes).max().unwrap_or(0);
             (machine(&settings), free, fitness.look())

@@ -100,7 +100,7 @@ pub(super) fn begin_with<W>(
     W: Future<Output = ()> + Send + 'static,
 {
     // More than there are attempts: some may have to wait for runs that were killed long ago.
-    let limit = shared.settings.table.attempts.saturating_mul(2);
+    let limit = shared.parts.settings.table.attempts.saturating_mul(2);
     let refused = match name(&run) {
         Ok(_) if state.live.len() >= limit => "the task tracker ends too many tasks".to_owned(),
         Err(wrong) => wrong.to_string(),
@@ -395,7 +395,7 @@ impl Runner {
     /// Keeps a process that was started for this run as long as other tasks may come, and ends it
     /// when none has come for long.
     async fn host(&mut self, jvm: &JvmId, child: &RunningChild) {
-        let limit = self.shared.settings.jvm_idle;
+        let limit = self.shared.parts.settings.jvm_idle;
         let mut is_ended = false;
         loop {
             let now = Instant::now();
@@ -438,7 +438,7 @@ impl Runner {
             let task = state.table.task(&self.run)?;
             let session = state.table.session(self.run.attempt.job())?;
             let is_short = state.table.is_short(&self.run.attempt);
-            let reserved = self.shared.settings.memory.reserved_bytes;
+            let reserved = self.shared.parts.settings.memory.reserved_bytes;
             launch::spec(task, is_short, session, &self.name, reserved)
         };
         match spec {
@@ -458,7 +458,7 @@ impl Runner {
         slots: OwnedSemaphorePermit,
     ) -> Option<(Ready, OwnedSemaphorePermit)> {
         let mut localising = tokio::spawn(launch::prepare(self.shared.clone(), spec));
-        let limit = self.shared.settings.localise_timeout;
+        let limit = self.shared.parts.settings.localise_timeout;
         let localised = tokio::select! {
             biased;
             () = Self::ordered(&mut self.listen, StopOrder::End) => None,
@@ -564,9 +564,9 @@ impl Runner {
         // A program that hands its processes over waits for those that are being started.
         let starting = shared.stop.subscribe();
         let started = blocking(move || {
-            let delay = shared.settings.sigkill_delay;
+            let delay = shared.parts.settings.sigkill_delay;
             let group = shared.group(&name, limits);
-            let child = child::start(&name, &theirs.command, &shared.notes, delay, group);
+            let child = child::start(&name, &theirs.command, &shared.parts.notes, delay, group);
             let started = child.map(|child| {
                 let role = shared.host(&run, &theirs, &child);
                 shared.enter_process(&run, &theirs, &child, &role);
@@ -629,7 +629,7 @@ impl Runner {
         let mut to_be_taken = task
             .role
             .is_guest()
-            .then(|| Instant::now().checked_add(self.shared.settings.jvm_take_timeout))
+            .then(|| Instant::now().checked_add(self.shared.parts.settings.jvm_take_timeout))
             .flatten();
         let exit = loop {
             let silent_at = self.silent_at(task.timeout);
@@ -657,7 +657,7 @@ impl Runner {
                             self.record_length(process, ready).await;
                             return AfterTask::Idle(jvm);
                         }
-                        grace_over = Some(Instant::now() + self.shared.settings.exit_grace);
+                        grace_over = Some(Instant::now() + self.shared.parts.settings.exit_grace);
                     }
                     let process = self.shared.process_of(&self.run);
                     if seen == StopOrder::End {
@@ -687,7 +687,7 @@ impl Runner {
         let has_failed = self.shared.lock().table.is_explained(&self.run);
         if seen == StopOrder::Nothing && !has_failed {
             let late = Self::ordered(&mut self.listen, StopOrder::Release);
-            let _ = timeout(self.shared.settings.late_done, late).await;
+            let _ = timeout(self.shared.parts.settings.late_done, late).await;
         }
         self.shared.record_last_usage(&self.run, self.shared.process_of(&self.run)).await;
         let debugged = match seen {
@@ -720,7 +720,7 @@ impl Runner {
         let looked = blocking(move || {
             let group = child.group().filter(|group| group.is_out_of_memory())?;
             let wanted_bytes = group.usage().peak_memory_bytes;
-            let node_bytes = machine(&shared.settings.memory).memory_bytes;
+            let node_bytes = machine(&shared.parts.settings.memory).memory_bytes;
             let sentence = child::exceeded(&attempt, limit_bytes, wanted_bytes, node_bytes);
             Some(format!(
                 "Failing CGroup_high_memory task:{attempt} pid:{} taskMemoryLimit:{limit_bytes}\n\
@@ -735,11 +735,11 @@ impl Runner {
     /// meanwhile, and an order to end it ends the script.
     /// Returns its output for the diagnostics.
     async fn debug(&mut self, ready: &Ready) -> Option<String> {
-        let script = DebugScript::of(&ready.attempt, &self.shared.logs)?;
+        let script = DebugScript::of(&ready.attempt, &self.shared.parts.logs)?;
         if !self.shared.lock().table.is_active(&self.run) {
             return None;
         }
-        let limit = self.shared.settings.debug_timeout;
+        let limit = self.shared.parts.settings.debug_timeout;
         let run = tokio::select! {
             biased;
             () = Self::ordered(&mut self.listen, StopOrder::End) => return None,
@@ -845,8 +845,8 @@ impl TrackerCore {
     ) -> Option<(Arc<Semaphore>, u32)> {
         let task = state.table.task(run)?;
         let (slots, all) = match task.is_map() {
-            true => (&self.map_slots, self.slots.maps),
-            false => (&self.reduce_slots, self.slots.reduces),
+            true => (&self.map_slots, self.parts.slots.maps),
+            false => (&self.reduce_slots, self.parts.slots.reduces),
         };
         // One that wants more than there are gets all.
         let wanted = u32::try_from(task.slots).unwrap_or(0).max(1).min(all);
@@ -857,7 +857,7 @@ impl TrackerCore {
 impl TrackerCore {
     /// A control group for a process, if tasks have groups here. Without one it runs nevertheless.
     fn group(&self, name: &AttemptId, limits: CgroupLimits) -> Option<TaskGroup> {
-        let made = self.cgroups.as_ref()?.make(name.as_str(), limits);
+        let made = self.parts.cgroups.as_ref()?.make(name.as_str(), limits);
         made.inspect_err(|error| {
             tracing::warn!(attempt = %name, %error, "cannot make a cgroup; starting the task without one");
         })
@@ -867,7 +867,7 @@ impl TrackerCore {
     /// Ends a process that has been idle for long, if there are as many processes of the type as the
     /// tracker runs tasks. Spec: the original's `JvmManager`.
     fn end_an_idle_process(&self, is_map: bool) {
-        let slots = if is_map { self.slots.maps } else { self.slots.reduces };
+        let slots = if is_map { self.parts.slots.maps } else { self.parts.slots.reduces };
         let mut state = self.lock();
         let of_type = |live: &&LiveAttempt| live.run.attempt.task.is_map == is_map;
         let busy = state.live.values().filter(of_type).filter(|live| live.process.is_some());

@@ -52,7 +52,9 @@ impl Tracker {
     pub fn umbilical_services(&self) -> Services {
         let umbilical = Umbilical { shared: self.shared.clone() };
         let service = Arc::new(task_umbilical::Served::new(Arc::new(umbilical)));
-        Services::new().offer(OwnTasks::new(service, self.shared.umbilical)).know(protocols::ALL)
+        Services::new()
+            .offer(OwnTasks::new(service, self.shared.parts.umbilical))
+            .know(protocols::ALL)
     }
 }
 
@@ -165,13 +167,15 @@ struct Umbilical {
 impl Umbilical {
     /// Whether the process of an attempt only shows which classes are to be archived.
     fn is_of_archive(&self, attempt: &TaskAttemptId) -> bool {
-        self.shared.archives.as_ref().is_some_and(|own| own.is_own(attempt))
+        self.shared.parts.archives.as_ref().is_some_and(|own| own.is_own(attempt))
     }
 }
 
 impl TaskUmbilical for Umbilical {
     async fn get_task(&self, _caller: &Caller, context: JvmContext) -> Result<JvmTask, Fault> {
-        if let Some(task) = self.shared.archives.as_ref().and_then(|own| own.task(&context.jvm)) {
+        if let Some(task) =
+            self.shared.parts.archives.as_ref().and_then(|own| own.task(&context.jvm))
+        {
             return Ok(JvmTask { should_die: false, task: Some(task) });
         }
         Ok(self.shared.lock().table.get_task(&context))

@@ -120,16 +120,16 @@ impl Tracker {
             attempts: attempts(job),
         });
         Snapshot {
-            identity: shared.identity.clone(),
-            maps: used(&shared.map_slots, shared.slots.maps),
-            reduces: used(&shared.reduce_slots, shared.slots.reduces),
+            identity: shared.parts.identity.clone(),
+            maps: used(&shared.map_slots, shared.parts.slots.maps),
+            reduces: used(&shared.reduce_slots, shared.parts.slots.reduces),
             failures: state.table.failures(),
             jobs: jobs.collect(),
             idle_processes: state.jvms.idle(true) + state.jvms.idle(false),
             used: state.table.usage_of_all(),
-            class_archive: shared.archives.as_ref().map(|archives| archives.status()),
-            health: shared.health.borrow().clone(),
-            obstacles: shared.fitness.obstacles(),
+            class_archive: shared.parts.archives.as_ref().map(|archives| archives.status()),
+            health: shared.parts.health.borrow().clone(),
+            obstacles: shared.parts.fitness.obstacles(),
         }
     }
 }

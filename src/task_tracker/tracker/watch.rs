@@ -19,7 +19,7 @@ use corona_process::procfs;
 
 /// Begins to look, until the tracker is stopped.
 pub(super) fn start(shared: &Arc<TrackerCore>) {
-    let settings = &shared.settings;
+    let settings = &shared.parts.settings;
     repeat(shared, pulse::BEAT, |shared| shared.pulse().beat(Instant::now()));
     repeat(shared, settings.memory.interval, |shared| shared.look_at_tasks());
     repeat(shared, settings.log_check_interval, |shared| shared.limit_logs());
@@ -75,14 +75,15 @@ impl TrackerCore {
                 limit_bytes: process.memory_bytes,
             })
             .collect();
-        let MemorySettings { reserved_bytes, is_strict, .. } = self.settings.memory;
+        let MemorySettings { reserved_bytes, is_strict, .. } = self.parts.settings.memory;
         // The kernel limits each task by itself if it can.
-        let is_strict = is_strict && !self.cgroups.as_ref().is_some_and(Cgroups::limits_memory);
+        let is_strict =
+            is_strict && !self.parts.cgroups.as_ref().is_some_and(Cgroups::limits_memory);
         if reserved_bytes.is_none() && !is_strict {
             return;
         }
         let reserved_bytes = reserved_bytes.unwrap_or(0);
-        let machine = machine(&self.settings.memory);
+        let machine = machine(&self.parts.settings.memory);
         let limits = MemoryLimits {
             total_bytes: machine.memory_bytes,
             available_bytes: machine.available_bytes,
@@ -118,7 +119,7 @@ impl TrackerCore {
     /// Cuts the logs of running tasks that are too large.
     fn limit_logs(&self) {
         for attempt in self.running() {
-            match self.logs.limit_output(&attempt) {
+            match self.parts.logs.limit_output(&attempt) {
                 Ok(cut) => {
                     for log in cut {
                         let log = log.file_name();
@@ -137,15 +138,15 @@ impl TrackerCore {
         let mut in_use: HashSet<AttemptId> = self.running().into_iter().collect();
         in_use.extend(self.lock().kept_logs.keys().cloned());
         let is_in_use = |name: &str| name.parse().is_ok_and(|name| in_use.contains(&name));
-        let deleted = self.logs.clean_up(SystemTime::now(), &is_in_use);
+        let deleted = self.parts.logs.clean_up(SystemTime::now(), &is_in_use);
         if deleted > 0 {
             tracing::info!(deleted, "deleted the logs of old attempts");
         }
     }
 
     fn check_dirs(&self) {
-        let deletion = self.localiser.deletion();
-        for change in self.dirs.check(|dir| deletion.discard_all_in(dir)) {
+        let deletion = self.parts.localiser.deletion();
+        for change in self.parts.dirs.check(|dir| deletion.discard_all_in(dir)) {
             let path = change.path.display();
             match change.failed {
                 Some(why) => tracing::error!(%path, why, "local directory is unusable"),
