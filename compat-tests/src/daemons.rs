@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Starts a daemon with these settings. It prints to a pipe, and writes its log at the end of this file.
+/// Starts a daemon with these settings, and without the configuration and the supervisor of the tests. It
+/// prints to a pipe, and writes its log at the end of this file.
 ///
 /// # Panics
 /// When it cannot be started.

@@ -306,8 +306,7 @@ impl Dated {
 }
 
 /// What an event is about, also one of a later version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subjects {
     session: Option<String>,
     node: Option<String>,
@@ -321,7 +320,16 @@ pub struct Subjects {
 impl Subjects {
     /// Those of an event with these members.
     pub fn of(members: &Map<String, Value>) -> Subjects {
-        Subjects::deserialize(members).unwrap_or_default()
+        let text = |key: &str| members.get(key).and_then(Value::as_str).map(str::to_owned);
+        Subjects {
+            session: text("session"),
+            node: text("node"),
+            job: text("job"),
+            task: text("task"),
+            attempt: text("attempt"),
+            group: text("group"),
+            pool: text("pool"),
+        }
     }
 
     /// Whether one of them has this name: a session, node, job, task, attempt, or a pool as `GROUP.POOL`.

@@ -659,8 +659,8 @@ impl<M: Manager> Site for Pages<M> {
     }
 
     fn unreadiness(&self) -> Option<String> {
-        let safe_mode = self.manager.metrics().safe_mode().then(|| "safe mode".to_owned());
-        safe_mode.or_else(|| self.sickness())
+        let metrics = self.manager.metrics();
+        unreadiness(metrics.safe_mode(), metrics.since_beat())
     }
 
     async fn metrics(self: Arc<Self>, parameters: Parameters) -> Answer {
@@ -787,6 +787,11 @@ fn sickness(since_beat: Duration) -> Option<String> {
     (since_beat > BEAT_LIMIT).then(|| "the engine is not driven".to_owned())
 }
 
+/// Why a process takes no work, if it takes none.
+fn unreadiness(is_in_safe_mode: bool, since_beat: Duration) -> Option<String> {
+    is_in_safe_mode.then(|| "safe mode".to_owned()).or_else(|| sickness(since_beat))
+}
+
 /// The front of a cluster manager with these settings.
 pub(crate) fn front(settings: &ClusterManagerSettings, gate: Arc<Gate>) -> Front {
     let web = &settings.web;
@@ -814,5 +819,8 @@ mod tests {
         assert_eq!(sickness(BEAT_LIMIT), None);
         let late = sickness(BEAT_LIMIT + Duration::from_millis(1));
         assert_eq!(late.as_deref(), Some("the engine is not driven"));
+        assert_eq!(unreadiness(false, BEAT_LIMIT), None);
+        assert_eq!(unreadiness(false, BEAT_LIMIT * 2), late);
+        assert_eq!(unreadiness(true, BEAT_LIMIT * 2).as_deref(), Some("safe mode"));
     }
 }

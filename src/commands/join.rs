@@ -130,6 +130,7 @@ impl Arguments {
         let directory = self.dir.clone().map_or_else(|| usual_directory(NODE), Ok)?;
         let home = Home::open(&directory, NODE, &["local", "tmp"])?;
         let pid = home.root.join("run").join(format!("{NODE}.{PID}"));
+        // SIGHUP is passed on to the task tracker, which starts again in place.
         on_hangup(move || hang_up(&pid))?;
         if let Some(given) = &self.string {
             Invitation::hide(given, Role::Node, &home.root)?;

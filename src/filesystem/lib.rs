@@ -221,7 +221,7 @@ pub enum Replay {
 }
 
 /// A file system, as far as jobs need one. Paths are absolute; those of another file system are
-/// refused.
+/// refused. Calls that have a body here are refused by it: a file system that wraps another one passes on each of them.
 pub trait FileSystem: Send + Sync {
     /// What its paths begin with.
     fn root(&self) -> &Root;

@@ -429,6 +429,11 @@ mod tests {
         assert!(ask(address, "/page", "localhost").await.ends_with("/page"));
         assert!(ask(address, "/page", "evil.example").await.starts_with("HTTP/1.0 421"));
         assert!(ask(address, "/healthz", "evil.example").await.ends_with("\r\nok\n"));
+        assert!(ask(address, "/readyz", "localhost").await.ends_with("\r\nready\n"));
+        for (file, cached) in [("corona.css?v=1", "immutable"), ("corona.css", "no-store")] {
+            let answer = ask(address, &format!("/static/{file}"), "localhost").await;
+            assert!(answer.starts_with("HTTP/1.0 200") && answer.contains(cached), "{answer}");
+        }
         assert_eq!(site.front.refused(), 0);
         let mut waiting = TcpStream::connect(address).await.unwrap();
         waiting.write_all(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();

@@ -689,6 +689,17 @@ fn handle_of(call: &Call) -> Option<&str> {
         | Call::ReleaseResource { handle, .. }
         | Call::NodeFeedback { handle, .. }
         | Call::GetSessionInfo { handle } => handle.as_deref(),
-        _ => None,
+        // A list, so that nobody forgets a call that comes later.
+        Call::GetActualPoolInfo { .. }
+        | Call::GetActualPoolInfoV2 { .. }
+        | Call::GetNextSessionId
+        | Call::NodeHeartbeat { .. }
+        | Call::RefreshNodes
+        | Call::RestartNodes { .. }
+        | Call::GetSessions
+        | Call::KillSession { .. }
+        | Call::KillSessions { .. }
+        | Call::SetSafeMode { .. }
+        | Call::PersistState => None,
     }
 }

@@ -41,7 +41,7 @@ use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
 use corona_mapreduce::settings::pool_of_job;
 use corona_model::types::session_directory;
 use corona_process::Boxed;
-use corona_process::panics::{Loops, ServiceTasks};
+use corona_process::panics::{Loops, ServiceTasks, spawn_detached};
 use corona_session_driver::{
     DriverHost, Listen, SessionDriver, SessionEvents, SessionStatus, StartError as NoSession,
 };
@@ -369,8 +369,9 @@ impl RemoteJobTracker {
         loops.spawn("the watch for stalls", clock::watch);
         let pages = Arc::new(Pages::new(running.sources.clone(), gate));
         let pages = corona_web::server::serve(pages, listener, running.stop.subscribe());
+        // The job goes on without them.
+        spawn_detached("the server for pages", pages);
         let mut servers = ServiceTasks::default();
-        servers.spawn("the server for pages", pages);
         servers.spawn("the server", server.run(stop_serving.subscribe()));
         let save_failed = async move {
             match save_failed {

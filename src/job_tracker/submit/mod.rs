@@ -725,6 +725,8 @@ impl Submitter {
             None => return Ok(false),
         };
         let Replayed { description, session, engine, history_bytes, history, end, .. } = *replayed;
+        // The page of a job that cannot be resumed finds its history.
+        self.note_session(&description.id, &session.log_path);
         let mut saved = saved_session(session);
         saved.last_id = engine.last_request().0;
         let demand = TaskDemand::of(&files.conf);
