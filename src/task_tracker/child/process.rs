@@ -130,9 +130,13 @@ pub fn start(
     Ok(supervised.run(Leader::Started(ManuallyDrop::new(child)), notes, kill_delay))
 }
 
-/// Goes on with a process of the former program in this process. One that is not this process's child any more counts
-/// as ended with neither status nor signal.
-pub fn adopt(child: HandedChild, notes: &ProcessNotes, kill_delay: Duration) -> RunningChild {
+/// Goes on with a process of the former program in this process, and says whether it is lost. One that is not this process's
+/// child any more is, and counts as ended with neither status nor signal; one that has only ended is not.
+pub fn adopt(
+    child: HandedChild,
+    notes: &ProcessNotes,
+    kill_delay: Duration,
+) -> (RunningChild, bool) {
     let HandedChild { pid, start_ticks, note, group, exit } = child;
     let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
     let is_same =
@@ -141,7 +145,7 @@ pub fn adopt(child: HandedChild, notes: &ProcessNotes, kill_delay: Duration) -> 
     let exit = if is_lost { Some(Exit { code: None, signal: None }) } else { exit };
     let group = group.map(|path| Arc::new(TaskGroup::of_dir(path)));
     let supervised = Supervised { pid, start_ticks, note, group, exit };
-    supervised.run(Leader::Adopted, notes, kill_delay)
+    (supervised.run(Leader::Adopted, notes, kill_delay), is_lost)
 }
 
 /// Kills children of this process that the former program in it has left, except these and what tasks have started:
@@ -525,6 +529,29 @@ mod tests {
         assert_eq!(fs::read_to_string(work.join("stderr")).unwrap(), "wrong\n");
         child.wait_until_gone().await;
         assert_eq!(world.notes(), 0);
+    }
+
+    /// Its end may be known before the one who adopts it looks.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_process_that_has_ended_before_it_is_adopted_is_not_lost() {
+        let world = TestNotes::new();
+        let mut started = std::process::Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
+        let pid = i32::try_from(started.id()).unwrap();
+        let ended = || Process::of(pid).filter(|process| process.is_zombie);
+        let ended = some("the end of a process", ended).await;
+        let handed = || HandedChild {
+            pid,
+            start_ticks: ended.start_ticks,
+            note: world.root.path().join("note"),
+            group: None,
+            exit: None,
+        };
+        let (child, is_lost) = adopt(handed(), &world.notes, LONG);
+        assert_eq!((is_lost, child.wait().await.code), (false, Some(7)));
+        // Now nobody can learn how it has ended.
+        let (child, is_lost) = adopt(handed(), &world.notes, LONG);
+        assert_eq!((is_lost, child.wait().await.code), (true, None));
+        started.wait().unwrap_err();
     }
 
     #[tokio::test]

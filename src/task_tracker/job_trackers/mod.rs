@@ -257,7 +257,7 @@ impl JobTrackers {
         for HandedJobTracker { attempt, parent, since, work, child } in handed.running {
             let Ok(id) = attempt.parse::<AttemptId>() else { continue };
             let parts = &self.shared.parts;
-            let child = adopt(child, &parts.notes, parts.sigkill_delay);
+            let (child, _) = adopt(child, &parts.notes, parts.sigkill_delay);
             let running = Running { since, parent, child: Some(child.clone()), work: work.clone() };
             self.shared.lock().running.insert(id.clone(), running);
             let logs = (self.shared.keep_logs)(&id);

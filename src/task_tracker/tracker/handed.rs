@@ -407,10 +407,7 @@ impl Tracker {
         shared.was_heard.store(was_heard, Ordering::Relaxed);
         let delay = shared.parts.settings.sigkill_delay;
         let adopted = children.into_iter().map(|child| {
-            let is_lost = child.exit.is_none();
-            let child = adopt(child, &shared.parts.notes, delay);
-            // Its end is not known at once unless it is another process.
-            let is_lost = is_lost && child.exit().is_some();
+            let (child, is_lost) = adopt(child, &shared.parts.notes, delay);
             (child.pid(), (child, is_lost))
         });
         let adopted: BTreeMap<i32, (RunningChild, bool)> = adopted.collect();
