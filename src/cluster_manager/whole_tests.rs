@@ -554,7 +554,7 @@ async fn a_start_can_prefer_the_journal_to_a_state_file() {
 }
 
 /// After a write or a sync that fails, calls that wait for the journal are never answered, heartbeats that change nothing are
-/// answered until the end, and the process ends with one line that names the file. A sync is not tried twice.
+/// answered until the end, and the process ends with one line that names the file. After a sync that failed none is tried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_of_the_disk_ends_the_service() {
     for (sync, fails) in [("write", "write"), ("write", "sync"), ("always", "sync")] {

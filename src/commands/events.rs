@@ -460,6 +460,9 @@ mod tests {
             assert_eq!(wanted.wants("session_started", session), of_session);
             assert_eq!(wanted.wants("node_lost", node), of_node);
         }
+        // A member of another form hides no other one.
+        let odd = || Subjects::of(&members("", &json!({"node": "n", "task": 5})));
+        assert!(wanted(&[], Some("n")).wants("node_lost", odd));
     }
 
     #[test]

@@ -221,7 +221,8 @@ pub enum Replay {
 }
 
 /// A file system, as far as jobs need one. Paths are absolute; those of another file system are
-/// refused. Calls that have a body here are refused by it: a file system that wraps another one passes on each of them.
+/// refused. Calls have a body here where a file system may do without them: most refuse, and some only open. One that wraps
+/// another passes on each of them.
 pub trait FileSystem: Send + Sync {
     /// What its paths begin with.
     fn root(&self) -> &Root;

@@ -288,6 +288,7 @@ impl PackedCounters {
         std::iter::from_fn(move || {
             let step = take(&self.0, &mut at)?;
             let value = take(&self.0, &mut at)?;
+            // Broken bytes end the list.
             counter = u32::try_from(step).ok()?.checked_add(counter)?;
             Some((counter, (value >> 1).cast_signed() ^ -(value & 1).cast_signed()))
         })

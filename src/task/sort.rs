@@ -242,6 +242,7 @@ impl SortBuffer {
 /// A place or a size in the buffer: its limit is [`MOST_BYTES`] at most.
 #[inline]
 fn small(number: usize) -> u32 {
+    debug_assert!(u32::try_from(number).is_ok(), "{number} is beyond the limit");
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
@@ -281,7 +282,10 @@ fn merge_sort(
                 *one
             }
         };
-        let Some(place) = entries.get_mut(to) else { return };
+        let Some(place) = entries.get_mut(to) else {
+            debug_assert!(false, "more entries than places");
+            return;
+        };
         *place = first;
         to += 1;
     }

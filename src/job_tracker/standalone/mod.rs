@@ -370,7 +370,7 @@ impl RemoteJobTracker {
         let pages = Arc::new(Pages::new(running.sources.clone(), gate));
         let pages = corona_web::server::serve(pages, listener, running.stop.subscribe());
         // The job goes on without them.
-        spawn_detached("the server for pages", pages);
+        let pages = spawn_detached("the server for pages", pages);
         let mut servers = ServiceTasks::default();
         servers.spawn("the server", server.run(stop_serving.subscribe()));
         let save_failed = async move {
@@ -393,6 +393,7 @@ impl RemoteJobTracker {
             Err(_) = servers.ended() => (Ending::Panicked, false),
         };
         running.end(refused, &stop_serving).await;
+        pages.abort();
         ending
     }
 }

@@ -408,6 +408,8 @@ impl Submitter {
             Some(_) => ParentInput::Resumed,
         };
         let (last_id, open) = parent.open_request();
+        // The page of a job that cannot be resumed finds its history.
+        self.note_session(&description.id, &session.log_path);
         let mut saved = saved_session(session);
         saved.last_id = last_id;
         saved.open.extend(

@@ -26,7 +26,7 @@ use super::orphans::{self, Leftovers, ProcessNotes, of_group};
 use crate::ids::AttemptId;
 use corona_model::text::shell_word;
 use corona_process::handover::{self, unheld};
-use corona_process::panics::{caught, spawn_detached};
+use corona_process::panics::{blocking, caught, spawn_detached};
 use corona_process::procfs::{Process, Procfs};
 
 /// The pause between two looks for the end of a child where its signal cannot be received.
@@ -209,7 +209,7 @@ impl Supervised {
             until_gone(group.then_some(pid), note, kill_delay, supervising, &leftovers).await;
             if let Some(group) = of_child {
                 // Its processes have ended; a failure is logged.
-                let _ = tokio::task::spawn_blocking(move || group.remove()).await;
+                blocking(move || group.remove()).await;
             }
             gone_sender.send_replace(true);
         };
