@@ -63,11 +63,14 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// The memory that each node reports, in MiB.
+/// The memory that each of the two nodes reports, in MiB. One that has just started may not have reported yet.
 fn memory_of_nodes(cluster: &MiniCluster) -> Vec<u64> {
-    let nodes = cluster.json(&["nodes", "list"]).unwrap();
-    let nodes = nodes["nodes"].as_array().unwrap();
-    nodes.iter().map(|node| node["total"]["memory_mb"].as_u64().unwrap()).collect()
+    until("two nodes", || {
+        let nodes = cluster.json(&["nodes", "list"])?;
+        let nodes = nodes["nodes"].as_array()?;
+        let memory = nodes.iter().map(|node| node["total"]["memory_mb"].as_u64().unwrap());
+        (nodes.len() == 2).then(|| memory.collect())
+    })
 }
 
 #[test]
