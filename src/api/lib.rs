@@ -9,6 +9,17 @@
 //! * A time is a number of milliseconds since the Unix epoch, and its name ends in `_ms`; so do the names of
 //!   spans, which are described as such.
 //! * Names come from peers: any text is possible in them.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod cluster;
 pub mod events;

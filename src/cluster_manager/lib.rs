@@ -3,6 +3,17 @@
 //!
 //! It has no scheduling rules. It translates calls for the engine, and carries out the engine's
 //! effects.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod access;
 mod arrivals;

@@ -59,7 +59,7 @@ impl Live {
             self.metrics.events.add(1);
         }
         if let Record::Assigned { kind, asked, .. } = record {
-            let waits = &self.metrics.request_to_grant[kind.index()];
+            let waits = &self.metrics.request_to_grant[*kind];
             arrivals.waits(asked, now, |wait, count| waits.record_times(wait, count));
         }
     }

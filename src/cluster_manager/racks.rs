@@ -374,9 +374,9 @@ async fn addresses_or_names(
 ) -> Result<Vec<String>, NameError> {
     let mut arguments: Vec<String> = hosts.iter().map(|host| host.to_string()).collect();
     let mut lookups = JoinSet::new();
-    for (place, host) in hosts.iter().enumerate() {
+    for (place, (host, argument)) in hosts.iter().zip(&mut arguments).enumerate() {
         if let Ok(address) = host.parse::<IpAddr>() {
-            arguments[place] = address.to_string();
+            *argument = address.to_string();
             continue;
         }
         let (names, host) = (names.clone(), host.clone());

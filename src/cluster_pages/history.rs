@@ -91,7 +91,7 @@ impl History {
 
     /// The span that all samples cover once there are enough.
     pub(crate) fn span(&self) -> Duration {
-        self.period * SAMPLES as u32
+        self.period.saturating_mul(u32::try_from(SAMPLES).unwrap_or(u32::MAX))
     }
 
     /// Adds a sample.

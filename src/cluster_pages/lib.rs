@@ -4,6 +4,17 @@
 //! It knows the engine's views and the service as the trait [`Manager`], but no call, no journal and no
 //! other instance. What the service counts and notes for it is in [`metrics`], [`events`] and
 //! [`operations`].
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod answers;
 mod api;

@@ -131,15 +131,21 @@ fn pool_numbers(view: &PoolView, pools: &Pools, overview: &Overview) -> Vec<Opti
             Some(i64::try_from(view.sessions).unwrap_or(i64::MAX)),
             Some(view.counts[kind].requested),
             Some(view.counts[kind].granted),
-            Some(view.share[kind] as i64),
+            Some(truncated(view.share[kind])),
             Some(view.minimum[kind].into()),
             maximum,
-            Some(weight as i64),
+            Some(truncated(weight)),
             Some(starving),
             Some(first_wait.and_then(|waits: PerType<Option<i64>>| waits[kind]).unwrap_or(0)),
         ]);
     }
     numbers
+}
+
+/// A number without its fraction.
+#[allow(clippy::cast_possible_truncation, reason = "as Java casts: it saturates")]
+pub(crate) fn truncated(number: f64) -> i64 {
+    number as i64
 }
 
 fn pool_row(view: &PoolView, numbers: &[Option<i64>], settings: &Settings) -> Vec<Value> {

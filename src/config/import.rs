@@ -181,9 +181,14 @@ impl Node {
         self.inside.iter().for_each(|inner| inner.note_paths(paths));
     }
 
+    /// An attribute; empty without it.
+    fn text(&self, name: &str) -> &str {
+        self.attributes.get(name).map_or("", String::as_str)
+    }
+
     /// The number of an attribute, of slots or of per cent.
     fn number(&self, name: &str) -> Option<f64> {
-        self.attributes.get(name)?.trim_end_matches('%').parse().ok()
+        self.text(name).trim_end_matches('%').parse().ok()
     }
 
     fn find(&self, path: &str) -> Option<&Node> {
@@ -265,7 +270,7 @@ fn fit(node: &mut Node, notes: &mut Notes) {
         if let (Some(minimum), Some(maximum)) = (node.number(least), node.number(most))
             && minimum > maximum
         {
-            let (was, maximum) = (&node.attributes[least], node.attributes[most].clone());
+            let (was, maximum) = (node.text(least), node.text(most).to_owned());
             notes.push(format!("{}: {least} {was} is above its {most} {maximum}", node.path));
             node.set(least, maximum);
         }
@@ -285,7 +290,7 @@ fn fit(node: &mut Node, notes: &mut Notes) {
                 true => "is more than the other queues leave",
                 false => "is a part of nothing",
             };
-            notes.push(format!("{}: {least} {} {what}", inner.path, inner.attributes[least]));
+            notes.push(format!("{}: {least} {} {what}", inner.path, inner.text(least)));
             inner.attributes.remove(least);
         }
     }
@@ -295,23 +300,25 @@ fn fit(node: &mut Node, notes: &mut Notes) {
 
 /// The same for the minima of a resource.
 fn fit_resource(node: &mut Node, dimension: Dimension, notes: &mut Notes) {
-    let (at, name) = (dimension as usize, dimension.name());
+    let name = dimension.name();
     let amount = |quota: Option<Quota>| match quota {
         Some(Quota::Amount(amount)) => Some(amount),
         _ => None,
     };
-    let most = amount(node.quotas.maximum[at]);
-    if let (Some(least), Some(most)) = (amount(node.quotas.minimum[at]), most)
+    let most = amount(*dimension.item(&node.quotas.maximum));
+    let minimum = dimension.item_mut(&mut node.quotas.minimum);
+    if let (Some(least), Some(most)) = (amount(*minimum), most)
         && least > most
     {
         let [was, most_text] = [least, most].map(|amount| dimension.short(amount));
         notes.push(format!("{}: min {name}={was} is above its max {name}={most_text}", node.path));
-        node.quotas.minimum[at] = Some(Quota::Amount(most));
+        *minimum = Some(Quota::Amount(most));
     }
-    let of_nothing = node.quotas.minimum[at].is_none();
+    let of_nothing = minimum.is_none();
     let (mut rest, mut parts_left) = (most.unwrap_or(u64::MAX), Part::WHOLE.0);
     for inner in &mut node.inside {
-        let Some(least) = inner.quotas.minimum[at] else { continue };
+        let minimum = dimension.item_mut(&mut inner.quotas.minimum);
+        let Some(least) = *minimum else { continue };
         let what = match least {
             Quota::Amount(amount) if amount <= rest => {
                 rest -= amount;
@@ -326,7 +333,7 @@ fn fit_resource(node: &mut Node, dimension: Dimension, notes: &mut Notes) {
         };
         let least = quotas::text(dimension, least);
         notes.push(format!("{}: min {name}={least} {what}", inner.path));
-        inner.quotas.minimum[at] = None;
+        *minimum = None;
     }
 }
 

@@ -11,6 +11,17 @@
 //! settings of a task tracker, [`JobConf`] the file of a job.
 //!
 //! It knows nothing of sockets and clocks, logs nothing and prints nothing.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 use std::path::Path;
 

@@ -50,7 +50,7 @@ pub(super) fn limits(field: &Field<'_>, of_one_type: bool) -> Result<Limits, Pro
         }
         for dimension in dimensions(field, name.trim())? {
             let quota = quota(field, dimension, amount.trim(), name.trim() == ALL)?;
-            if limits.quotas[dimension as usize].replace(quota).is_some() {
+            if dimension.item_mut(&mut limits.quotas).replace(quota).is_some() {
                 return Err(twice(dimension.name()));
             }
         }
@@ -63,7 +63,7 @@ pub(super) fn without_effect(field: &Field<'_>, counted: [bool; 4]) -> Vec<Probl
     let names = field.text.split(',').filter_map(|item| item.split_once('='));
     let why =
         names.filter_map(|(name, _)| match (name.trim(), Dimension::from_name(name.trim())) {
-            (name, Some(dimension)) if !counted[dimension as usize] => {
+            (name, Some(dimension)) if !*dimension.item(&counted) => {
                 Some(format!("has no effect on {name}: corona.cm.resources does not count it"))
             }
             (ALL, _) if counted == [false; 4] => {
@@ -186,7 +186,7 @@ pub(super) fn of_yarn(text: &str) -> Option<[Option<Quota>; 4]> {
             Some(percents) => Quota::Part(Part(hundredths(percents)?).min(Part::WHOLE)),
             None => Quota::Amount(self::amount(dimension, amount)?.min(MOST)),
         };
-        if quotas[dimension as usize].replace(quota).is_some() {
+        if dimension.item_mut(&mut quotas).replace(quota).is_some() {
             return None;
         }
     }
@@ -220,10 +220,10 @@ pub(super) fn check(
     dimension: Dimension,
     problems: &mut Vec<Problem>,
 ) {
-    let at = dimension as usize;
     let name = dimension.name();
-    let least = |member: &Member<'_>| member.rules.and_then(|rules| rules.quotas.minimum[at]);
-    let most = |member: &Member<'_>| member.rules.and_then(|rules| rules.quotas.maximum[at]);
+    let quotas = |member: &Member<'_>| member.rules.map(|rules| rules.quotas).unwrap_or_default();
+    let least = |member: &Member<'_>| *dimension.item(&quotas(member).minimum);
+    let most = |member: &Member<'_>| *dimension.item(&quotas(member).maximum);
     let is_nothing = |quota: Option<Quota>| {
         matches!(quota, None | Some(Quota::Amount(0) | Quota::Part(Part(0))))
     };

@@ -717,7 +717,7 @@ fn counted(text: &str) -> Result<[bool; 4], Wrong> {
         let dimension = Dimension::from_name(name);
         let dimension =
             dimension.ok_or_else(|| Wrong::new("is not a list of resources", EXPECTED))?;
-        counted[dimension as usize] = true;
+        *dimension.item_mut(&mut counted) = true;
     }
     Ok(counted)
 }

@@ -473,11 +473,11 @@ fn line_of(bytes: &[u8], offset: usize) -> usize {
 fn declared_encoding(bytes: &[u8]) -> Option<&str> {
     let declaration = bytes.strip_prefix(b"<?xml")?;
     let end = declaration.windows(2).take(256).position(|pair| pair == b"?>")?;
-    let declaration = std::str::from_utf8(&declaration[..end]).ok()?;
+    let declaration = std::str::from_utf8(declaration.get(..end)?).ok()?;
     let (_, value) = declaration.split_once("encoding")?;
-    let value = value.trim_start().strip_prefix('=')?.trim_start();
-    let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    value[1..].split(quote).next()
+    let mut value = value.trim_start().strip_prefix('=')?.trim_start().chars();
+    let quote = value.next().filter(|c| matches!(c, '"' | '\''))?;
+    value.as_str().split(quote).next()
 }
 
 #[cfg(test)]

@@ -10,6 +10,17 @@
 //! messages, [`hadoop_rpc`] does the same for Hadoop RPC, [`setup`] reads the recorded
 //! configuration, [`launch`] starts a manager with it, [`replay`] plays the clients against that
 //! manager and judges it, and [`trial`] does all that for one file.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod answers;
 pub mod capture;

@@ -82,7 +82,7 @@ impl Stalls {
 
     fn notice(&mut self, now: Millis) -> i64 {
         let gap_ms = self.last.map_or(0, |last| now.since(last));
-        if gap_ms > (BEAT + PROMPT).as_millis() as i64 {
+        if u128::try_from(gap_ms).is_ok_and(|gap_ms| gap_ms > (BEAT + PROMPT).as_millis()) {
             self.total_ms = self.total_ms.saturating_add(gap_ms);
             self.last = Some(now);
         }

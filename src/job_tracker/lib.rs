@@ -15,6 +15,17 @@
 //! * `launch`: which task trackers there are, and the orders to them;
 //! * `pages`: pages, JSON and metrics;
 //! * `standalone`: one job, for a parent elsewhere.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod clock;
 mod home;
@@ -30,3 +41,9 @@ mod submit;
 
 pub use jobs::log::FILES_OF_JOBS;
 pub use service::{Addresses, Ending, JobTracker, Keeper, KeptService, StartError};
+
+/// A number without its fraction; 0 if it is below or none, and the largest if it is above.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+fn whole_part(number: f64) -> u32 {
+    number as u32
+}

@@ -6,6 +6,17 @@
 //!
 //! A thread that serves calls formats the lines that it logs, so this is a crate of its own, which is always
 //! optimised. It knows nothing of clusters.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod form;
 mod queue;

@@ -28,13 +28,18 @@ impl Random {
 
     /// A number from 0 to `bound` - 1; 0 when `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        // The upper half of the product: uniform, except for a bias that no simulation can detect.
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+        usize::try_from(self.below_u64(bound as u64)).unwrap_or_default()
     }
 
-    /// A number from `least` to `most`, both included.
+    fn below_u64(&mut self, bound: u64) -> u64 {
+        // The upper half of the product: uniform, except for a bias that no simulation can detect.
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number from `least` to `most`, both included; `least` when `most` is smaller.
     pub fn between(&mut self, least: i64, most: i64) -> i64 {
-        least + self.below((most - least + 1) as usize) as i64
+        let count = u64::try_from(most.saturating_sub(least).saturating_add(1)).unwrap_or_default();
+        least.saturating_add_unsigned(self.below_u64(count))
     }
 
     /// True so many times out of a hundred.
@@ -43,6 +48,7 @@ impl Random {
     }
 
     /// One of the items; the list must not be empty.
+    #[allow(clippy::indexing_slicing, reason = "below the length of a list that is not empty")]
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
@@ -67,6 +73,6 @@ mod tests {
             seen[(random.between(-2, 3) + 2) as usize] += 1;
         }
         assert!(seen.iter().all(|count| *count > 50), "{seen:?}");
-        assert_eq!(random.below(0), 0);
+        assert_eq!((random.below(0), random.between(3, 2), random.between(3, -9)), (0, 3, 3));
     }
 }

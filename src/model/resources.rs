@@ -47,6 +47,20 @@ impl Dimension {
         Dimension::ALL.into_iter().find(|dimension| dimension.name() == name)
     }
 
+    /// This one's item of a list with one for each.
+    #[inline]
+    #[allow(clippy::indexing_slicing, reason = "each of the four has its place in a list of four")]
+    pub fn item<T>(self, all: &[T; 4]) -> &T {
+        &all[self as usize]
+    }
+
+    /// The same, to change it.
+    #[inline]
+    #[allow(clippy::indexing_slicing, reason = "each of the four has its place in a list of four")]
+    pub fn item_mut<T>(self, all: &mut [T; 4]) -> &mut T {
+        &mut all[self as usize]
+    }
+
     /// An amount with its unit, such as `1 CPU`.
     fn text(self, amount: u64) -> String {
         match self {
@@ -175,9 +189,7 @@ impl Amounts {
 
     /// The largest part that this is of `whole` in any dimension, for the weight, without rounding.
     pub fn portion(&self, whole: &Amounts, weight: f64) -> Portion {
-        // The weight in thousandths, at least one, since portions for nothing could not be told apart; so large that
-        // no product in a comparison is too large.
-        let weight = (weight * 1_000.0).round().clamp(1.0, (1_u64 << 50) as f64) as u64;
+        let weight = in_thousandths(weight);
         let parts = self.0.iter().zip(&whole.0).filter(|(_, whole)| **whole > 0);
         let portions = parts.map(|(own, whole)| Portion { own: *own, whole: *whole, weight });
         portions.max().unwrap_or(Portion { own: 0, whole: 1, weight })
@@ -198,9 +210,17 @@ impl Amounts {
         Amounts(self.0.map(up))
     }
 
+    #[allow(clippy::indexing_slicing, reason = "all three lists have four items")]
     fn with(self, other: Amounts, both: impl Fn(u64, u64) -> u64) -> Amounts {
         Amounts(std::array::from_fn(|at| both(self.0[at], other.0[at])))
     }
+}
+
+/// A weight in thousandths, at least one, since portions for nothing could not be told apart; at most so large that no
+/// product in a comparison is too large.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 2^50")]
+fn in_thousandths(weight: f64) -> u64 {
+    (weight * 1_000.0).round().clamp(1.0, (1_u64 << 50) as f64) as u64
 }
 
 /// A part of a whole for a weight. Portions are compared exactly: however large a cluster is, a small task counts,
@@ -223,9 +243,10 @@ impl Portion {
 
     /// The product of three numbers, its last 64 bits apart.
     fn product(first: u64, second: u64, third: u64) -> (u128, u64) {
+        const LAST: u128 = 0xffff_ffff_ffff_ffff;
         let both = u128::from(first) * u128::from(second);
-        let low = u128::from(both as u64) * u128::from(third);
-        ((both >> 64) * u128::from(third) + (low >> 64), low as u64)
+        let low = (both & LAST) * u128::from(third);
+        ((both >> 64) * u128::from(third) + (low >> 64), (low & LAST) as u64)
     }
 }
 
@@ -255,14 +276,16 @@ impl Eq for Portion {}
 
 impl Index<Dimension> for Amounts {
     type Output = u64;
+    #[inline]
     fn index(&self, dimension: Dimension) -> &u64 {
-        &self.0[dimension as usize]
+        dimension.item(&self.0)
     }
 }
 
 impl IndexMut<Dimension> for Amounts {
+    #[inline]
     fn index_mut(&mut self, dimension: Dimension) -> &mut u64 {
-        &mut self.0[dimension as usize]
+        dimension.item_mut(&mut self.0)
     }
 }
 
@@ -349,7 +372,7 @@ impl Resources {
 
     /// The dimensions that are counted.
     pub fn dimensions(&self) -> impl Iterator<Item = Dimension> + '_ {
-        Dimension::ALL.into_iter().filter(|dimension| self.counted[*dimension as usize])
+        Dimension::ALL.into_iter().filter(|dimension| *dimension.item(&self.counted))
     }
 
     /// Slots that a request takes: its CPUs, where only slots are counted, at least 1.
@@ -376,7 +399,7 @@ impl Resources {
         let mut capacity = Amounts::ZERO;
         for dimension in self.dimensions() {
             let total = i64::try_from(dimension.of(total).unwrap_or(0)).unwrap_or(i64::MAX);
-            let given = self.overcommit[dimension as usize].of(total);
+            let given = dimension.item(&self.overcommit).of(total);
             capacity[dimension] = u64::try_from(given).unwrap_or(0).saturating_sub(kept[dimension]);
         }
         capacity

@@ -102,23 +102,18 @@ pub fn grouped(number: u64) -> String {
 /// Names that differ only in leading zeros are ordered by their text.
 pub fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
-    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let number = |text: &'_ [u8], length: usize| -> (usize, usize) {
-        let zeros = text[..length].iter().take_while(|byte| **byte == b'0').count();
-        (zeros, length)
-    };
     loop {
-        let (left_digits, right_digits) = (digits(left), digits(right));
-        if left_digits > 0 && right_digits > 0 {
-            let (left_zeros, left_end) = number(left, left_digits);
-            let (right_zeros, right_end) = number(right, right_digits);
-            let (x, y) = (&left[left_zeros..left_end], &right[right_zeros..right_end]);
+        let (left_digits, left_rest) = run(left, u8::is_ascii_digit);
+        let (right_digits, right_rest) = run(right, u8::is_ascii_digit);
+        if !left_digits.is_empty() && !right_digits.is_empty() {
             // Without leading zeros the longer number is the larger one.
+            let [(_, x), (_, y)] =
+                [left_digits, right_digits].map(|digits| run(digits, |digit| *digit == b'0'));
             match x.len().cmp(&y.len()).then_with(|| x.cmp(y)) {
                 Ordering::Equal => {}
                 other => return other,
             }
-            (left, right) = (&left[left_end..], &right[right_end..]);
+            (left, right) = (left_rest, right_rest);
             continue;
         }
         match (left.split_first(), right.split_first()) {
@@ -131,6 +126,12 @@ pub fn natural_order(a: &str, b: &str) -> Ordering {
             (Some(_), None) => return Ordering::Greater,
         }
     }
+}
+
+/// The bytes of a kind that a text begins with, and the rest.
+fn run(text: &[u8], is_of_kind: impl Fn(&u8) -> bool) -> (&[u8], &[u8]) {
+    let length = text.iter().take_while(|byte| is_of_kind(byte)).count();
+    text.split_at_checked(length).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -106,12 +106,14 @@ impl<T> PerType<T> {
 
 impl<T> std::ops::Index<ResourceType> for PerType<T> {
     type Output = T;
+    #[allow(clippy::indexing_slicing, reason = "each of the three types has its place")]
     fn index(&self, kind: ResourceType) -> &T {
         &self.0[kind.index()]
     }
 }
 
 impl<T> std::ops::IndexMut<ResourceType> for PerType<T> {
+    #[allow(clippy::indexing_slicing, reason = "each of the three types has its place")]
     fn index_mut(&mut self, kind: ResourceType) -> &mut T {
         &mut self.0[kind.index()]
     }

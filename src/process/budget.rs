@@ -127,13 +127,15 @@ pub struct Use {
     pub least: usize,
     /// Its part, compared with the other uses, where there is too little for all.
     pub weight: u32,
-    each: [u64; 3],
+    files: u64,
+    memory: u64,
+    threads: u64,
 }
 
 impl Use {
     /// So many, which need nothing yet.
     pub const fn new(name: &'static str, wanted: usize) -> Use {
-        Use { name, wanted, least: 1, weight: 1, each: [0; 3] }
+        Use { name, wanted, least: 1, weight: 1, files: 0, memory: 0, threads: 0 }
     }
 
     /// With another weight than 1.
@@ -147,25 +149,26 @@ impl Use {
     }
 
     /// Each needs so many descriptors.
-    pub const fn files(mut self, files: u64) -> Use {
-        self.each[0] = files;
-        self
+    pub const fn files(self, files: u64) -> Use {
+        Use { files, ..self }
     }
 
     /// Each needs so many bytes of memory.
-    pub const fn memory(mut self, bytes: u64) -> Use {
-        self.each[1] = bytes;
-        self
+    pub const fn memory(self, memory: u64) -> Use {
+        Use { memory, ..self }
     }
 
     /// Each needs so many threads.
-    pub const fn threads(mut self, threads: u64) -> Use {
-        self.each[2] = threads;
-        self
+    pub const fn threads(self, threads: u64) -> Use {
+        Use { threads, ..self }
     }
 
     fn of_each(&self, resource: Resource) -> u64 {
-        self.each[resource as usize]
+        match resource {
+            Resource::OpenFiles => self.files,
+            Resource::Memory => self.memory,
+            Resource::Threads => self.threads,
+        }
     }
 
     fn needs(&self, resource: Resource) -> u64 {
@@ -274,21 +277,21 @@ impl Budget {
 /// What each use gets of a resource of which so much is left; none if it gets what it wants.
 fn parts(mut left: u64, resource: Resource, uses: &[Use]) -> Vec<Option<u64>> {
     let mut parts = vec![None; uses.len()];
-    let mut open: Vec<usize> =
-        (0..uses.len()).filter(|at| uses[*at].of_each(resource) > 0).collect();
+    let mut open: Vec<(&Use, &mut Option<u64>)> =
+        uses.iter().zip(&mut parts).filter(|(of, _)| of.of_each(resource) > 0).collect();
     loop {
-        let weights: u64 = open.iter().map(|at| u64::from(uses[*at].weight)).sum();
-        let part = |at: usize| {
-            let part = u128::from(left) * u128::from(uses[at].weight) / u128::from(weights.max(1));
+        let weights: u64 = open.iter().map(|(of, _)| u64::from(of.weight)).sum();
+        let part = |of: &Use| {
+            let part = u128::from(left) * u128::from(of.weight) / u128::from(weights.max(1));
             u64::try_from(part).unwrap_or(u64::MAX)
         };
-        let (content, short): (Vec<usize>, Vec<usize>) =
-            open.iter().partition(|at| uses[**at].needs(resource) <= part(**at));
+        let (content, short): (Vec<_>, Vec<_>) =
+            open.into_iter().partition(|(of, _)| of.needs(resource) <= part(of));
         if content.is_empty() {
-            short.iter().for_each(|at| parts[*at] = Some(part(*at)));
+            short.into_iter().for_each(|(of, its_part)| *its_part = Some(part(of)));
             return parts;
         }
-        left -= content.iter().map(|at| uses[*at].needs(resource)).sum::<u64>();
+        left -= content.iter().map(|(of, _)| of.needs(resource)).sum::<u64>();
         open = short;
     }
 }

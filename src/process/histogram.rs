@@ -132,11 +132,11 @@ impl<const STEPS: usize> Snapshot<STEPS> {
         if count == 0 {
             return None;
         }
-        let wanted = ((count as f64 * part).ceil() as u64).clamp(1, count);
-        let mut seen = 0;
+        let wanted = (count as f64 * part).ceil().max(1.0).min(count as f64);
+        let mut seen = 0_u64;
         let bucket = self.buckets.iter().position(|in_bucket| {
             seen += in_bucket;
-            seen >= wanted
+            seen as f64 >= wanted
         });
         bucket.map(|bucket| Duration::from_nanos(end_of::<STEPS>(bucket)))
     }

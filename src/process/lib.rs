@@ -2,6 +2,17 @@
 //! machine and its control groups allow it and how that is distributed, Linux's statistics of processes and of the machine, the
 //! size of pages, counts of durations, and what it hands to the program that takes its place. It must not know the
 //! tasks' purpose.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod budget;
 pub mod cgroups;

@@ -307,6 +307,7 @@ pub fn cpu_khz() -> Option<u64> {
     *KHZ.get_or_init(|| khz_of(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
 }
 
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 10^12")]
 fn khz_of(cpuinfo: &str) -> Option<u64> {
     let line = cpuinfo.lines().find(|line| line.starts_with("cpu MHz"))?;
     let mhz: f64 = line.split_once(':')?.1.trim().parse().ok()?;

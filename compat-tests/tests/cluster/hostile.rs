@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use compat_tests::cluster_peers::{Caller, Connection, DEFAULT, call as rpc, report};
+use compat_tests::cluster_peers::{Caller, Connection, DEFAULT, Driver, call as rpc, report};
 use compat_tests::serving::page;
 use compat_tests::{start_plain, start_with};
 use corona::model::random::Random;
@@ -345,7 +345,8 @@ fn large_calls_do_not_delay_other_peers() {
     let manager = start_plain();
     let address = manager.thrift();
     let peer = GoodPeer::start(address);
-    let handle = Caller::open(address).session(1, DEFAULT);
+    let driver = Driver::start();
+    let handle = Caller::open(address).session(driver.port, DEFAULT);
     let requests: Vec<Json> = (1..=MANY).map(|id| json!({ "id": id, "type": 1 })).collect();
     let request = json!({ "handle": handle, "requestList": requests });
     let reports = vec![

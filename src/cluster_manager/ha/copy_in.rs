@@ -247,15 +247,15 @@ impl Copying {
         let CopyState { copy: Some(copy), progress } = &mut *state else { return Ok(()) };
         copy.rest.extend(bytes);
         let rest = std::mem::take(&mut copy.rest);
-        let mut taken = 0;
+        let mut left = rest.as_slice();
         let protocol = |text: String| Ended::Protocol(text);
         // What is left is the beginning of a record whose end is in the next piece.
-        while let Some((number, payload)) =
-            first_record(&rest[taken..], copy.last + 1).map_err(|_| {
+        while let Some((number, payload)) = first_record(left, copy.last.saturating_add(1))
+            .map_err(|_| {
                 protocol(format!("bytes behind record {} that are no record", copy.last))
             })?
         {
-            taken += RECORD_HEADER + payload.len();
+            left = left.get(RECORD_HEADER + payload.len()..).unwrap_or_default();
             if number <= copy.last {
                 continue;
             }
@@ -268,7 +268,7 @@ impl Copying {
             let entry = corona_journal::Entry::Record { number, bytes: payload };
             copy.reader.visit(entry).map_err(|error| protocol(error.to_string()))?;
         }
-        copy.rest = rest[taken..].to_vec();
+        copy.rest = left.to_vec();
         progress.record = copy.last;
         Ok(())
     }

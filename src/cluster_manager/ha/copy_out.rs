@@ -377,9 +377,8 @@ impl Frames {
 
     /// The next frame if all of it has arrived.
     fn arrived(&mut self) -> Result<Option<(Head, Vec<u8>)>, Ended> {
-        let Some(frame) = stream::read(&self.bytes[self.taken..], self.most)? else {
-            return Ok(None);
-        };
+        let bytes = self.bytes.get(self.taken..).unwrap_or_default();
+        let Some(frame) = stream::read(bytes, self.most)? else { return Ok(None) };
         let (head, payload) = (frame.head, frame.payload.to_vec());
         self.taken += frame.length;
         Ok(Some((head, payload)))

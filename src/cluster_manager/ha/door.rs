@@ -144,9 +144,9 @@ async fn open(mut stream: TcpStream, address: SocketAddr) -> Option<Opened> {
     if bytes.len() + length > proxy_protocol::MAX_HEADER {
         return None;
     }
-    let start = bytes.len();
-    bytes.resize(start + length, 0);
-    stream.read_exact(&mut bytes[start..]).await.ok()?;
+    let mut addresses = vec![0; length];
+    stream.read_exact(&mut addresses).await.ok()?;
+    bytes.extend(addresses);
     let (_, peer) = proxy_protocol::read(&bytes).ok()??;
     Some(Opened::Peer(stream, peer))
 }

@@ -18,7 +18,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
@@ -80,22 +80,26 @@ impl KeptJournal {
             bytes: files.bytes,
             tail_bytes: status.tail_bytes,
             pending_bytes: status.pending_bytes as u64,
-            stalled_ms: status.stalled.as_millis() as u64,
+            stalled_ms: ms(status.stalled),
             writes: status.writes,
             syncs: status.syncs,
             image_record: (status.image > 0).then_some(status.image),
             image_bytes: (status.image > 0).then_some(status.image_bytes),
             image_ms: files.image.and_then(since_epoch_ms),
-            image_took_ms: self.images.took().map(|took| took.as_millis() as u64),
+            image_took_ms: self.images.took().map(ms),
             image_failure: self.images.failure(),
             recovery: self.recovery.as_ref().map(|recovery| api::JournalRecovery {
-                took_ms: recovery.took.as_millis() as u64,
+                took_ms: ms(recovery.took),
                 image_record: recovery.found.image,
                 records: recovery.found.records,
                 torn_bytes: recovery.found.torn_bytes,
             }),
         }
     }
+}
+
+fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What lies in the directory of a journal.

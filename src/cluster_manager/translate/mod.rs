@@ -264,7 +264,7 @@ fn specs(specs: wire::ComputeSpecs) -> engine::ComputeSpecs {
 }
 
 fn resource_type_to_wire(kind: engine::ResourceType) -> wire::ResourceType {
-    wire::ResourceType(kind.index() as i32)
+    wire::ResourceType(kind as i32)
 }
 
 fn priority_to_wire(priority: engine::SessionPriority) -> wire::SessionPriority {

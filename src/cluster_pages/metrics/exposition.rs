@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use super::fairness::{Unfairness, fairness};
 use super::{
-    ANSWERS, Counter, EachType, LOSSES, MISMATCHES, Metrics, NOTIFICATIONS, STARVATIONS, Snapshot,
-    methods,
+    ANSWERS, Counter, LOSSES, MISMATCHES, Metrics, NOTIFICATIONS, STARVATIONS, Snapshot, methods,
 };
 use crate::gather::{NodeCounts, Overview, Pools};
 use crate::places::Places;
@@ -19,7 +18,7 @@ use corona_api::cluster::JournalStatus;
 use corona_engine::PoolView;
 use corona_model::resources::{Amounts, Dimension};
 use corona_model::settings::UNLIMITED;
-use corona_model::types::{Millis, ResourceType, SessionStatus};
+use corona_model::types::{Millis, PerType, ResourceType, SessionStatus};
 use corona_net::{Counters, Ending};
 use corona_process::since_epoch_ms;
 use corona_web::process::process;
@@ -276,7 +275,7 @@ fn requests(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.family(REVOCATIONS).counters(kinds, &metrics.revoked);
     let mut family = text.family(REQUEST_TO_GRANT);
     for kind in kinds {
-        let snapshot = metrics.request_to_grant[kind.index()].snapshot();
+        let snapshot = metrics.request_to_grant[*kind].snapshot();
         family.histogram(&[("type", kind.name())], &snapshot, Span::Long);
     }
     let snapshot = metrics.grant_to_delivered.snapshot();
@@ -289,7 +288,7 @@ fn sessions(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     let mut family = text.family(SESSIONS_ENDED);
     for status in SessionStatus::ALL.into_iter().filter(|status| *status != SessionStatus::Running)
     {
-        let ended = metrics.sessions_ended[status as usize].get();
+        let ended = metrics.ended(status).get();
         family.labelled(&[("status", status.name())], ended);
     }
     text.family(SESSIONS_EXPIRED).value(metrics.sessions_expired.get());
@@ -307,7 +306,7 @@ fn scheduler(text: &mut Text, metrics: &Metrics) {
     let mut family = text.family(STARVATIONS_FOUND);
     for (cause, counters) in STARVATIONS.iter().zip(&metrics.starvations) {
         for kind in kinds {
-            let count = counters[kind.index()].get();
+            let count = counters[*kind].get();
             family.labelled(&[("type", kind.name()), ("cause", cause)], count);
         }
     }
@@ -594,7 +593,7 @@ trait ClusterSamples {
         amounts: &Amounts,
         set: impl Fn(u64) -> bool,
     );
-    fn counters(&mut self, kinds: &[ResourceType], counters: &EachType<Counter>);
+    fn counters(&mut self, kinds: &[ResourceType], counters: &PerType<Counter>);
     fn each(&mut self, label: &str, values: &[&str], counters: &[Counter]);
     fn histogram(&mut self, labels: &Labels<'_>, snapshot: &Snapshot, span: Span);
 }
@@ -622,8 +621,8 @@ impl ClusterSamples for Samples<'_> {
         }
     }
 
-    fn counters(&mut self, kinds: &[ResourceType], counters: &EachType<Counter>) {
-        self.by_type(kinds, |kind| counters[kind.index()].get());
+    fn counters(&mut self, kinds: &[ResourceType], counters: &PerType<Counter>) {
+        self.by_type(kinds, |kind| counters[kind].get());
     }
 
     fn each(&mut self, label: &str, values: &[&str], counters: &[Counter]) {
@@ -649,7 +648,7 @@ pub(crate) mod tests {
     use corona_model::form::Later;
     use corona_model::resources::Resources;
     use corona_model::settings::{SchedulingMode, Settings};
-    use corona_model::types::{PerType, PoolName};
+    use corona_model::types::PoolName;
     use corona_web::prometheus::Shape;
 
     /// A pool or a group with some numbers, for tests of everything that shows them.
@@ -801,7 +800,7 @@ pub(crate) mod tests {
     #[test]
     fn numbers_are_where_they_belong() {
         let metrics = Metrics::default();
-        metrics.granted[ResourceType::Reduce.index()].add(7);
+        metrics.granted[ResourceType::Reduce].add(7);
         metrics.grant_to_delivered.record_times(Duration::from_micros(3), 2);
         let text = render(&metrics, &gauges());
         for line in [

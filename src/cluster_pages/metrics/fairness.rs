@@ -97,11 +97,16 @@ impl Sums {
         };
         Unfairness {
             difference: self.difference,
-            percent: percent as f32,
-            per_pool: (self.difference as f64 / parts) as f32,
-            deviation: (self.squares / parts).sqrt() as f32,
+            percent: float(percent),
+            per_pool: float(self.difference as f64 / parts),
+            deviation: float((self.squares / parts).sqrt()),
         }
     }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a measure needs no more digits")]
+fn float(measure: f64) -> f32 {
+    measure as f32
 }
 
 fn available(claims: &[Claim]) -> i64 {
@@ -130,7 +135,7 @@ fn least_level(amount: i64, brims: &[i64]) -> i64 {
     sorted.sort_unstable();
     let mut below = 0;
     for (position, brim) in sorted.iter().enumerate() {
-        let higher = (sorted.len() - position) as i64;
+        let higher = i64::try_from(sorted.len() - position).unwrap_or(i64::MAX);
         if below + higher * brim >= amount {
             let missing = (amount - below).max(0);
             return (missing + higher - 1) / higher;
@@ -150,12 +155,14 @@ fn fill_up(expected: &mut [i64], claims: &[Claim], rest: i64) {
         *has = filled;
     }
     // The remainder is too small to raise the level by one for all pools at it.
-    let mut open: Vec<usize> = (0..expected.len())
-        .filter(|pool| expected[*pool] == level && level < claims[*pool].desired)
+    let mut open: Vec<(&mut i64, &Claim)> = expected
+        .iter_mut()
+        .zip(claims)
+        .filter(|(has, claim)| **has == level && level < claim.desired)
         .collect();
-    open.sort_by_key(|pool| -claims[*pool].granted);
-    for pool in open.into_iter().take(usize::try_from(left).unwrap_or(0)) {
-        expected[pool] += 1;
+    open.sort_by_key(|(_, claim)| -claim.granted);
+    for (has, _) in open.into_iter().take(usize::try_from(left).unwrap_or(0)) {
+        *has += 1;
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use corona_engine::{Notification, Record, Starvation, StepMismatch};
-use corona_model::types::{ResourceType, SessionStatus};
+use corona_model::types::{PerType, SessionStatus};
 pub use corona_process::histogram::{Histogram, Snapshot};
 use corona_wire::Service;
 use corona_wire::calls::{ClusterManager as Contract, ClusterManagerCall};
@@ -33,16 +33,13 @@ impl Counter {
     }
 }
 
-/// One value for each resource type, for values that cannot be copied.
-type EachType<T> = [T; ResourceType::ALL.len()];
-
 /// Everything that is counted, since the start of the process.
 #[derive(Debug)]
 pub struct Metrics {
-    requested: EachType<Counter>,
-    granted: EachType<Counter>,
-    revoked: EachType<Counter>,
-    released: EachType<Counter>,
+    requested: PerType<Counter>,
+    granted: PerType<Counter>,
+    revoked: PerType<Counter>,
+    released: PerType<Counter>,
     duplicate_requests: Counter,
     sessions_started: Counter,
     sessions_ended: [Counter; SessionStatus::ALL.len()],
@@ -52,16 +49,16 @@ pub struct Metrics {
     steps_mismatched: [Counter; MISMATCHES.len()],
     nodes_added: Counter,
     nodes_lost: [Counter; LOSSES.len()],
-    nodes_blacklisted: EachType<Counter>,
-    starvations: [EachType<Counter>; STARVATIONS.len()],
-    preemptions_wanted: EachType<Counter>,
-    preemptions_missed: EachType<Counter>,
+    nodes_blacklisted: PerType<Counter>,
+    starvations: [PerType<Counter>; STARVATIONS.len()],
+    preemptions_wanted: PerType<Counter>,
+    preemptions_missed: PerType<Counter>,
     safe_mode: AtomicBool,
     /// Milliseconds after `started` at which the driving task last came by.
     beat_ms: AtomicU64,
     started: Instant,
     /// From a request to its grant, as decided.
-    pub request_to_grant: EachType<Histogram>,
+    pub request_to_grant: PerType<Histogram>,
     /// From a grant's decision to the session's answer.
     pub(crate) grant_to_delivered: Histogram,
     /// One pass of the scheduler over all types.
@@ -140,7 +137,7 @@ impl Metrics {
         match record {
             Record::SessionStarted { .. } => self.sessions_started.add(1),
             Record::SessionEnded { handle, status, url, .. } => {
-                self.sessions_ended[*status as usize].add(1);
+                self.ended(*status).add(1);
                 // Spec: cluster-manager/02 §3.4, step 2.
                 let elsewhere = url.as_ref().is_some_and(|url| !url.contains(&**handle));
                 if *status == SessionStatus::TimedOut && elsewhere {
@@ -148,23 +145,32 @@ impl Metrics {
                 }
             }
             Record::SessionExpired { .. } => self.sessions_expired.add(1),
-            Record::OutOfStep { kind, .. } => self.steps_mismatched[place_of(*kind)].add(1),
-            Record::Requested { kind, count, .. } => self.requested[kind.index()].add(*count),
+            Record::OutOfStep { kind, .. } => self.mismatched(*kind).add(1),
+            Record::Requested { kind, count, .. } => self.requested[*kind].add(*count),
             Record::DuplicateRequest { .. } => self.duplicate_requests.add(1),
-            Record::Released { kind, count, .. } => self.released[kind.index()].add(*count),
-            Record::Assigned { kind, count, .. } => self.granted[kind.index()].add(*count),
-            Record::Revoked { kind, count, .. } => self.revoked[kind.index()].add(*count),
+            Record::Released { kind, count, .. } => self.released[*kind].add(*count),
+            Record::Assigned { kind, count, .. } => self.granted[*kind].add(*count),
+            Record::Revoked { kind, count, .. } => self.revoked[*kind].add(*count),
             Record::NodeAdded { .. } => self.nodes_added.add(1),
-            Record::NodeLost { expired, .. } => self.nodes_lost[usize::from(!*expired)].add(1),
-            Record::NodeBlacklisted { kind, .. } => self.nodes_blacklisted[kind.index()].add(1),
+            Record::NodeLost { expired, .. } => {
+                let [expiries, restarts] = &self.nodes_lost;
+                let lost = if *expired { expiries } else { restarts };
+                lost.add(1);
+            }
+            Record::NodeBlacklisted { kind, .. } => self.nodes_blacklisted[*kind].add(1),
             Record::PoolStarving { kind, cause, .. } => {
-                self.starvations[usize::from(*cause == Starvation::Share)][kind.index()].add(1);
+                let [of_minimum, of_share] = &self.starvations;
+                let starvations = match cause {
+                    Starvation::Minimum => of_minimum,
+                    Starvation::Share => of_share,
+                };
+                starvations[*kind].add(1);
             }
             Record::PreemptionFound { kind, count } => {
-                self.preemptions_wanted[kind.index()].add(*count);
+                self.preemptions_wanted[*kind].add(*count);
             }
             Record::PreemptionFellShort { kind, missing, .. } => {
-                self.preemptions_missed[kind.index()].add(*missing);
+                self.preemptions_missed[*kind].add(*missing);
             }
             Record::HeldUp { ms } => self.held_up_ms.add(ms.unsigned_abs()),
             Record::SafeMode { on } => self.set_safe_mode(*on),
@@ -204,26 +210,28 @@ impl Metrics {
     pub fn count_call<R>(&self, place: usize, took: Duration, answer: &Answer<R>) {
         let Some(method) = self.rpc.get(place) else { return };
         method.time.record(took);
+        let [replies, exceptions, faults, closed] = &method.answers;
         let answered = match answer {
-            Answer::Reply(_) => 0,
-            Answer::Exception(_) => 1,
-            Answer::Fault(_) => 2,
-            Answer::Close => 3,
+            Answer::Reply(_) => replies,
+            Answer::Exception(_) => exceptions,
+            Answer::Fault(_) => faults,
+            Answer::Close => closed,
         };
-        method.answers[answered].add(1);
+        answered.add(1);
     }
 
     /// Counts an acknowledged notification, and the time since its decision.
     pub fn count_delivered(&self, notification: &Notification, took: Duration) {
-        let place = match notification {
+        let [granted, revoked, dead_nodes] = &self.notifications;
+        let delivered = match notification {
             Notification::Granted(grants) => {
                 self.grant_to_delivered.record_times(took, grants.len() as u64);
-                0
+                granted
             }
-            Notification::Revoked(_) => 1,
-            Notification::DeadNode(_) => 2,
+            Notification::Revoked(_) => revoked,
+            Notification::DeadNode(_) => dead_nodes,
         };
-        self.notifications[place].add(1);
+        delivered.add(1);
     }
 
     /// Notes that the task that drives the engine is alive.
@@ -251,10 +259,26 @@ impl Metrics {
     /// From request to grant, of all types.
     pub(crate) fn request_to_grant_of_all_types(&self) -> Snapshot {
         let mut all = Snapshot::default();
-        for of_type in &self.request_to_grant {
+        for of_type in &self.request_to_grant.0 {
             all.add(&of_type.snapshot());
         }
         all
+    }
+
+    /// The sessions that ended with this status.
+    #[allow(clippy::indexing_slicing, reason = "there is a counter for each status")]
+    fn ended(&self, status: SessionStatus) -> &Counter {
+        &self.sessions_ended[status as usize]
+    }
+
+    fn mismatched(&self, kind: StepMismatch) -> &Counter {
+        let [lost, progress, no_progress, late] = &self.steps_mismatched;
+        match kind {
+            StepMismatch::Lost => lost,
+            StepMismatch::Progress => progress,
+            StepMismatch::NoProgress => no_progress,
+            StepMismatch::Late => late,
+        }
     }
 }
 
@@ -272,13 +296,4 @@ fn methods() -> &'static [&'static str] {
         S::METHODS
     }
     names::<Contract>()
-}
-
-fn place_of(mismatch: StepMismatch) -> usize {
-    match mismatch {
-        StepMismatch::Lost => 0,
-        StepMismatch::Progress => 1,
-        StepMismatch::NoProgress => 2,
-        StepMismatch::Late => 3,
-    }
 }

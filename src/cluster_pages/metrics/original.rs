@@ -8,9 +8,10 @@ use std::fmt::Write;
 
 use super::exposition::Gauges;
 use super::fairness::{Unfairness, fairness};
-use super::{Counter, EachType, Metrics};
+use super::{Counter, Metrics};
+use crate::original::truncated;
 use corona_engine::{PoolView, SlotCounts};
-use corona_model::types::{PoolName, ResourceType, SessionStatus};
+use corona_model::types::{PerType, PoolName, ResourceType, SessionStatus};
 
 /// The context that all records belong to.
 const CONTEXT: &str = "clustermanager";
@@ -46,9 +47,9 @@ impl Record {
         self.whole(format!("{name}_{}", kind.name().to_lowercase()), value);
     }
 
-    fn counters(&mut self, name: &str, kinds: &[ResourceType], counters: &EachType<Counter>) {
+    fn counters(&mut self, name: &str, kinds: &[ResourceType], counters: &PerType<Counter>) {
         for kind in kinds {
-            self.whole_of(name, *kind, counters[kind.index()].get());
+            self.whole_of(name, *kind, counters[*kind].get());
         }
     }
 }
@@ -126,7 +127,7 @@ fn cluster(metrics: &Metrics, gauges: &Gauges, host_name: &str) -> Record {
     record.counters("revoked", kinds, &metrics.revoked);
     record.counters("released", kinds, &metrics.released);
     record.whole("total_sessions", metrics.sessions_started.get());
-    let ended = |status: SessionStatus| metrics.sessions_ended[status as usize].get();
+    let ended = |status: SessionStatus| metrics.ended(status).get();
     record.whole("num_cjt_failures", ended(SessionStatus::FailedJobtracker));
     for status in SessionStatus::ALL.into_iter().filter(|status| *status != SessionStatus::Running)
     {
@@ -157,7 +158,7 @@ fn pool_record(view: &PoolView, pool: &str, gauges: &Gauges) -> Record {
     let mut record = group_record(view, gauges);
     let first_wait = first_wait_ms(gauges, &view.group, pool);
     for kind in &gauges.overview.kinds {
-        record.whole_of("weight", *kind, view.weight as i64);
+        record.whole_of("weight", *kind, truncated(view.weight));
         record.whole_of("starvingtime", *kind, gauges.starving_ms(view, *kind) / 1000);
         record.whole_of("averagefirstwaitms", *kind, first_wait(*kind));
     }
@@ -182,7 +183,7 @@ fn group_record(view: &PoolView, gauges: &Gauges) -> Record {
         record.whole_of("sessions", *kind, view.sessions);
         record.whole_of("requested", *kind, view.counts[*kind].requested);
         record.whole_of("granted", *kind, view.counts[*kind].granted);
-        record.whole_of("share", *kind, view.share[*kind] as i64);
+        record.whole_of("share", *kind, truncated(view.share[*kind]));
         record.whole_of("min", *kind, view.minimum[*kind]);
         record.whole_of("max", *kind, view.maximum[*kind]);
     }
@@ -227,7 +228,7 @@ mod tests {
 
     fn records() -> Records {
         let metrics = Metrics::default();
-        metrics.granted[ResourceType::Map.index()].add(3);
+        metrics.granted[ResourceType::Map].add(3);
         Records::new(&metrics, &gauges(), "manager.example.com")
     }
 

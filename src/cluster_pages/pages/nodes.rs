@@ -174,7 +174,9 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
     let reported = reported.into_iter().filter(|(dimension, _)| !is_counted(*dimension));
     columns.extend(reported.map(|(_, column)| column));
     columns.extend([
-        Column::number("sessions", "Sessions", |row: &Row| row.sessions as i64),
+        Column::number("sessions", "Sessions", |row: &Row| {
+            i64::try_from(row.sessions).unwrap_or(i64::MAX)
+        }),
         Column::text("version", "Version", |row: &Row| {
             html! { (version(overview, &row.name).unwrap_or_else(|| "–".to_owned())) }
         })

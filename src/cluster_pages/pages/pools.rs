@@ -103,7 +103,9 @@ fn columns<'a>(
     };
     let mut columns = vec![
         Column::text("name", "Pool", name).sorted_by(by_name),
-        Column::number("sessions", "Sessions", |view: &PoolView| view.sessions as i64),
+        Column::number("sessions", "Sessions", |view: &PoolView| {
+            i64::try_from(view.sessions).unwrap_or(i64::MAX)
+        }),
     ];
     for kind in overview.kinds.iter().copied() {
         let scale = scale(&pools.views, kind);

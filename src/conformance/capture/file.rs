@@ -188,7 +188,7 @@ fn ticks_per_second(option: u8) -> u64 {
 
 /// The upper half of a classic file's link type indicates whether frames have a check sequence.
 fn link_type(number: i32) -> u16 {
-    (number & 0xffff) as u16
+    u16::try_from(number & 0xffff).unwrap_or_default()
 }
 
 /// Fills the buffer at every read, so that a pipe looks like a file, and keeps the error of a

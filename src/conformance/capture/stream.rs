@@ -186,7 +186,7 @@ impl Direction {
 
     fn advance(&mut self, bytes: u64) {
         self.done = self.done.saturating_add(bytes);
-        self.next = self.next.map(|next| next.wrapping_add(bytes as u32));
+        self.next = self.next.map(|next| next.wrapping_add((bytes & 0xffff_ffff) as u32));
     }
 
     fn emit(&mut self, at: Duration, what: EventKind, out: Sink<'_>) {

@@ -228,7 +228,7 @@ pub fn json(item: &Item<'_>, started_at_us: u64) -> Json {
             put("bytes", json!(bytes));
             put("error", json!(is_error(answer)));
             if let Some(took) = took {
-                put("took_us", json!(took.as_micros() as u64));
+                put("took_us", json!(us(*took)));
             }
             ("answer", Some(answer))
         }

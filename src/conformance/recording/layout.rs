@@ -44,7 +44,7 @@ pub(super) fn header_bytes(header: &Header) -> Vec<u8> {
     push_text(&mut content, &header.upstream);
     let mut bytes = MAGIC.to_vec();
     bytes.extend(VERSION.to_be_bytes());
-    bytes.extend((content.len() as u16).to_be_bytes());
+    bytes.extend(u16::try_from(content.len()).unwrap_or(u16::MAX).to_be_bytes());
     bytes.extend(content);
     let checksum = crc32fast::hash(&bytes);
     bytes.extend(checksum.to_be_bytes());
@@ -75,7 +75,7 @@ pub(super) fn header_content(content: &[u8]) -> Option<Header> {
 
 /// The head of a block with these packed bytes.
 pub(super) fn block_head(packed: &[u8], unpacked_bytes: usize) -> [u8; BLOCK_HEAD_BYTES] {
-    let lengths = [(packed.len() as u32).to_be_bytes(), (unpacked_bytes as u32).to_be_bytes()];
+    let lengths = [packed.len(), unpacked_bytes].map(length_bytes);
     let mut head = [0; BLOCK_HEAD_BYTES];
     let sum = checksum(lengths.as_flattened(), packed).to_be_bytes();
     let parts = BLOCK_MARK.iter().chain(lengths.as_flattened()).chain(&sum);
@@ -110,6 +110,10 @@ impl BlockHead {
     }
 }
 
+fn length_bytes(length: usize) -> [u8; 4] {
+    u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
+}
+
 fn checksum(lengths: &[u8], packed: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(lengths);
@@ -121,7 +125,7 @@ fn checksum(lengths: &[u8], packed: &[u8]) -> u32 {
 pub(super) fn push_entry(out: &mut Vec<u8>, entry: &Entry) {
     let start = out.len();
     out.push(kind_of(&entry.record));
-    out.extend((entry.at.as_micros() as u64).to_be_bytes());
+    out.extend(u64::try_from(entry.at.as_micros()).unwrap_or(u64::MAX).to_be_bytes());
     out.extend(entry.connection.0.to_be_bytes());
     out.extend([0; 4]);
     let content = out.len();
@@ -155,7 +159,7 @@ pub(super) fn push_entry(out: &mut Vec<u8>, entry: &Entry) {
         }
         Record::Accepted | Record::Closed => {}
     }
-    let length = ((out.len() - content) as u32).to_be_bytes();
+    let length = length_bytes(out.len() - content);
     if let Some(place) = out.get_mut(start + RECORD_HEAD_BYTES - 4..content) {
         place.copy_from_slice(&length);
     }
@@ -228,8 +232,8 @@ const SERVICES: [Offered; 3] =
     [Offered::ClusterManager, Offered::ProxyJobTracker, Offered::SessionDriver];
 
 fn service_number(service: Option<Offered>) -> u8 {
-    let place = SERVICES.iter().position(|known| Some(*known) == service);
-    place.map_or(0, |place| place as u8 + 1)
+    let found = SERVICES.into_iter().zip(1..).find(|(known, _)| Some(*known) == service);
+    found.map_or(0, |(_, number)| number)
 }
 
 /// A number that is not known is that of a later program's service.
@@ -254,7 +258,7 @@ fn push_address(out: &mut Vec<u8>, address: SocketAddr) {
 /// A text of bounded length.
 fn push_text(out: &mut Vec<u8>, text: &str) {
     let kept = cut(text, MAX_TEXT_BYTES);
-    out.extend((kept.len() as u16).to_be_bytes());
+    out.extend(u16::try_from(kept.len()).unwrap_or(u16::MAX).to_be_bytes());
     out.extend_from_slice(kept.as_bytes());
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::counts::Changes;
-use corona_model::types::{Grant, ResourceType};
+use corona_model::types::{Grant, PerType, ResourceType};
 
 /// A grant that was decided here; the primary has not notified the session of an equal one yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,7 +159,7 @@ impl TypeBooks {
 /// One session that is followed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionBooks {
-    pub(super) types: [TypeBooks; 3],
+    pub(super) types: PerType<TypeBooks>,
     pub(super) dead_nodes: VecDeque<OurDeadNode>,
     /// When either side last found a node dead that it had used.
     pub(super) lost_node_at: Option<Duration>,
@@ -182,12 +182,12 @@ impl SessionBooks {
     }
 
     pub(super) fn of_type(&mut self, kind: ResourceType) -> &mut TypeBooks {
-        &mut self.types[kind.index()]
+        &mut self.types[kind]
     }
 
     /// Whether the primary has granted the request of this grant of ours, and that is still to be judged.
     pub(super) fn is_matched_soon(&self, kind: ResourceType, stamp: u64) -> bool {
-        let ours = self.types[kind.index()].grants.iter().find(|ours| ours.stamp == stamp);
+        let ours = self.types[kind].grants.iter().find(|ours| ours.stamp == stamp);
         ours.is_some_and(|ours| {
             let is_it = |what: &TheirDecision| matches!(what, TheirDecision::Granted(it) if it.id == ours.id);
             self.unmatched.iter().any(|unmatched| is_it(&unmatched.what))
@@ -198,7 +198,7 @@ impl SessionBooks {
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         let of = |of_type: &TypeBooks| of_type.grants.len() + of_type.revocations.len();
-        self.types.iter().map(of).sum::<usize>() + self.dead_nodes.len() + self.unmatched.len()
+        self.types.0.iter().map(of).sum::<usize>() + self.dead_nodes.len() + self.unmatched.len()
     }
 }
 
@@ -231,7 +231,7 @@ pub(super) struct DecisionBooks {
     /// Sessions with decisions of the primary that are not matched yet.
     pub(super) with_unmatched: BTreeSet<Arc<str>>,
     /// Unmatched revocations of the primary, by type.
-    pub(super) unmatched_revocations: [usize; 3],
+    pub(super) unmatched_revocations: PerType<usize>,
     /// Requests that were released lately.
     pub(super) released: Recent<(Arc<str>, i32)>,
     /// Sessions that ended lately.
@@ -261,22 +261,22 @@ impl DecisionBooks {
     /// Removes a session with all that is noted about it.
     pub(super) fn end(&mut self, handle: &Arc<str>, now: Duration) -> Option<SessionBooks> {
         let session = self.sessions.remove(handle)?;
-        let revocations = session.types.iter().flat_map(|books| &books.revocations);
+        let revocations = session.types.0.iter().flat_map(|books| &books.revocations);
         let stamps = revocations.map(|ours| ours.stamp);
         for stamp in stamps.chain(session.dead_nodes.iter().map(|ours| ours.stamp)) {
             self.open.remove(&stamp);
         }
-        for grant in session.types.iter().flat_map(|books| &books.grants) {
+        for grant in session.types.0.iter().flat_map(|books| &books.grants) {
             self.open.remove(&grant.stamp);
         }
-        for books in &session.types {
+        for books in &session.types.0 {
             for grant in books.grants.iter().chain(books.overdue.values()) {
                 self.is_settled_on(&grant.node, handle, grant.id);
             }
         }
         for unmatched in &session.unmatched {
             if let TheirDecision::Revoked(grant) = &unmatched.what {
-                let count = &mut self.unmatched_revocations[grant.kind.index()];
+                let count = &mut self.unmatched_revocations[grant.kind];
                 *count = count.saturating_sub(1);
             }
         }

@@ -90,7 +90,7 @@ impl Slack {
 impl SessionBooks {
     /// The slack of a type, for a call that was made and answered at these times.
     pub(super) fn slack(&self, kind: ResourceType, times: [Duration; 2]) -> Slack {
-        let books = &self.types[kind.index()];
+        let books = &self.types[kind];
         let mut slack = Slack::default();
         let finished = books.changes.0.iter().map(|(_, change)| *change);
         finished.chain(books.pending_changes()).for_each(|change| slack.add(change, times));

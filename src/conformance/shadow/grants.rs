@@ -94,7 +94,7 @@ impl Comparison {
     /// counted, of the end of a larger grant.
     fn awaits_room(&self, kind: ResourceType, since: Duration) -> bool {
         let counts = self.oracle.engine().settings().resources.are_counted();
-        !self.has_waited(since) && (counts || self.books.unmatched_revocations[kind.index()] > 0)
+        !self.has_waited(since) && (counts || self.books.unmatched_revocations[kind] > 0)
     }
 
     /// Both have granted the same request.
@@ -279,7 +279,7 @@ impl Comparison {
         [kind].into_iter().chain(others).find_map(|kind| {
             let of_kind = |(handle, id): &&(Arc<str>, i32)| {
                 let session = self.books.sessions.get(handle);
-                let books = session.map(|session| &session.types[kind.index()]);
+                let books = session.map(|session| &session.types[kind]);
                 books.is_some_and(|books| {
                     books.overdue.contains_key(id)
                         || books.grants.iter().any(|ours| ours.id == *id && !ours.released)
@@ -342,7 +342,7 @@ impl Comparison {
 
     fn is_unsettled(&self, handle: &Arc<str>, kind: ResourceType) -> bool {
         let session = self.books.sessions.get(handle);
-        session.is_some_and(|session| session.types[kind.index()].put_back.len() > 1)
+        session.is_some_and(|session| session.types[kind].put_back.len() > 1)
     }
 
     pub(super) fn grant_is_due(&mut self, due: &ExpectedDecision, kind: ResourceType) {

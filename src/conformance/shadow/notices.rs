@@ -61,7 +61,7 @@ impl Comparison {
                 session.of_type(kind).changes.released(now);
             }
         }
-        for books in &mut session.types {
+        for books in &mut session.types.0 {
             settled.extend(ids.iter().filter_map(|id| books.overdue.remove(id)));
             for grant in books.grants.iter_mut().filter(|grant| ids.contains(&grant.id)) {
                 grant.released = true;
@@ -156,7 +156,7 @@ impl Comparison {
         session.busy.begins(now);
         for what in all {
             if let TheirDecision::Revoked(grant) = &what {
-                self.books.unmatched_revocations[grant.kind.index()] += 1;
+                self.books.unmatched_revocations[grant.kind] += 1;
             }
             session.unmatched.push_back(Unmatched { since: now, what });
         }
@@ -228,7 +228,7 @@ impl Comparison {
                 return;
             }
             if let TheirDecision::Revoked(grant) = &unmatched.what {
-                let count = &mut self.books.unmatched_revocations[grant.kind.index()];
+                let count = &mut self.books.unmatched_revocations[grant.kind];
                 *count = count.saturating_sub(1);
             }
             if let Some(session) = self.books.sessions.get_mut(handle) {
@@ -254,7 +254,7 @@ impl Comparison {
     pub(super) fn release_answered(&mut self, handle: &Arc<str>, called: Duration) {
         let now = self.now;
         let session = self.books.sessions.get_mut(handle);
-        for books in session.into_iter().flat_map(|session| &mut session.types) {
+        for books in session.into_iter().flat_map(|session| &mut session.types.0) {
             books.changes.release_answered(called, now);
         }
     }

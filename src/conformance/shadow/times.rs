@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::books::{Made, OurGrant};
 use super::comparison::Comparison;
 use crate::report::times::{Interval, Pair};
-use corona_model::types::{Grant, PoolName, ResourceType};
+use corona_model::types::{Grant, PerType, PoolName, ResourceType};
 use corona_wire::generated::ResourceRequest;
 
 /// Within this time of the first request in a pool the original has looked at all pools: a round of its
@@ -23,8 +23,8 @@ const MAX_POOLS: usize = 65_536;
 /// When slots of each type were last requested, and first in a pool.
 #[derive(Debug, Default)]
 pub(super) struct Requested {
-    last: [Option<Duration>; 3],
-    first_in_pool: [Option<FirstInPool>; 3],
+    last: PerType<Option<Duration>>,
+    first_in_pool: PerType<Option<FirstInPool>>,
     pools: HashSet<(PoolName, ResourceType)>,
 }
 
@@ -65,13 +65,13 @@ impl Comparison {
                 continue;
             }
             session.asked.entry(*id).or_insert((now, *prefers_hosts));
-            self.requested.last[kind.index()] = Some(now);
+            self.requested.last[*kind] = Some(now);
             let has_room = self.requested.pools.len() < MAX_POOLS;
             if let Some(pool) = pool.as_ref().filter(|_| has_room)
                 && self.requested.pools.insert((pool.clone(), *kind))
             {
                 let first = FirstInPool { at: now, session: handle.clone(), will_preempt: None };
-                self.requested.first_in_pool[kind.index()] = Some(first);
+                self.requested.first_in_pool[*kind] = Some(first);
             }
         }
     }
@@ -80,7 +80,7 @@ impl Comparison {
     /// first time, for which this program takes them back later.
     pub(super) fn has_new_pool(&mut self, kind: ResourceType, at: Duration) -> bool {
         let (oracle, now) = (&self.oracle, self.now);
-        let first = self.requested.first_in_pool[kind.index()].as_mut();
+        let first = self.requested.first_in_pool[kind].as_mut();
         first.is_some_and(|first| {
             let is_at_once = (first.at..=first.at.saturating_add(AT_ONCE)).contains(&at);
             let ask = || oracle.will_preempt(&first.session, kind, now);
@@ -119,7 +119,7 @@ impl Comparison {
         ours: Made,
     ) {
         let first = theirs.min(ours.at);
-        let since = self.requested.last[grant.kind.index()].filter(|last| *last <= first);
+        let since = self.requested.last[grant.kind].filter(|last| *last <= first);
         let place = || format!("request {} of session {handle}", grant.id);
         let since = since.unwrap_or(first);
         self.pair(handle, Interval::Revocation, since, theirs, ours, place);

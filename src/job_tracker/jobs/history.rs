@@ -758,7 +758,7 @@ async fn copy_file(
     loop {
         match from.read(&mut piece).await? {
             0 => break,
-            length => writer.write(&piece[..length]).await?,
+            length => writer.write(piece.get(..length).unwrap_or_default()).await?,
         }
     }
     writer.close().await?;

@@ -105,21 +105,29 @@ impl ImageRef<'_> {
 
 /// Bytes in pieces. A single buffer would be copied to a larger one again and again, and the image of a large
 /// job would need its memory twice for a moment.
-struct Pieces(Vec<Vec<u8>>);
+struct Pieces {
+    full: Vec<Vec<u8>>,
+    last: Vec<u8>,
+}
 
 impl Pieces {
+    fn new() -> Pieces {
+        Pieces { full: Vec::new(), last: Vec::with_capacity(PIECE_BYTES) }
+    }
+
     fn starting_with(byte: u8) -> Pieces {
-        let mut pieces = Pieces(vec![]);
+        let mut pieces = Pieces::new();
         pieces.open().push(byte);
         pieces
     }
 
     /// The last piece, which has room for more.
     fn open(&mut self) -> &mut Vec<u8> {
-        if self.0.last().is_none_or(|piece| piece.len() >= PIECE_BYTES) {
-            self.0.push(Vec::with_capacity(PIECE_BYTES));
+        if self.last.len() >= PIECE_BYTES {
+            let next = Vec::with_capacity(PIECE_BYTES);
+            self.full.push(std::mem::replace(&mut self.last, next));
         }
-        self.0.last_mut().expect("one was added if there was none")
+        &mut self.last
     }
 }
 
@@ -141,8 +149,9 @@ impl Flavor for Pieces {
         Ok(())
     }
 
-    fn finalize(self) -> Result<Vec<Vec<u8>>, postcard::Error> {
-        Ok(self.0)
+    fn finalize(mut self) -> Result<Vec<Vec<u8>>, postcard::Error> {
+        self.full.push(self.last);
+        Ok(self.full)
     }
 }
 
@@ -623,7 +632,7 @@ pub(crate) mod tests {
     fn pieces_hold_all_bytes() {
         let text = "x".repeat(3 * PIECE_BYTES - 9);
         let value = (1u8, &text, [2u8; 9], &text);
-        let pieces = postcard::serialize_with_flavor(&value, Pieces(vec![])).unwrap();
+        let pieces = postcard::serialize_with_flavor(&value, Pieces::new()).unwrap();
         assert!(pieces.iter().all(|piece| piece.capacity() == PIECE_BYTES), "none was copied");
         assert_eq!(pieces.len(), 6);
         assert_eq!(pieces.concat(), postcard::to_stdvec(&value).unwrap());

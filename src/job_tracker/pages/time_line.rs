@@ -2,6 +2,7 @@
 
 use corona_mapreduce::{TaskKind, TaskRole};
 
+use crate::whole_part;
 use corona_job_engine::AttemptSpan;
 
 /// Pieces that the time of a job is cut into.
@@ -86,7 +87,7 @@ impl Sums {
 
     /// Adds one attempt between two places, in pieces.
     fn add(&mut self, from: f64, to: f64) {
-        let (first, last) = (from as usize, to as usize);
+        let (first, last) = (whole_part(from) as usize, whole_part(to) as usize);
         let mut part = |at: usize, more: f64| {
             if let Some(part) = self.parts.get_mut(at) {
                 *part += more;

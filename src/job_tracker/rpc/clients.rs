@@ -11,7 +11,7 @@ use corona_hadoop::writables::{
     ClusterState, ClusterStatus, JobProfile, JobQueueInfo, JobStatus, QueueAclsInfo, TaskAttemptId,
     TaskCompletionEvent, TaskReport, TrackerTasks,
 };
-use corona_mapreduce::{Counters, TaskKind, TaskRole};
+use corona_mapreduce::{Counters, PerKind, TaskKind, TaskRole};
 use corona_model::types::ResourceType;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep;
@@ -469,12 +469,12 @@ impl ClientCalls {
         };
         let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         let known = self.submitter.jobs.store.all();
-        let (mut live, mut all) = ([0_u32; 2], [0_u32; 2]);
+        let (mut live, mut all) = (PerKind::<u32>::default(), PerKind::<u32>::default());
         for progress in known.iter().filter_map(KnownJob::progress) {
             if progress.finished_at.is_none() {
-                for (at, kind) in TaskKind::ALL.into_iter().enumerate() {
-                    live[at] = live[at].saturating_add(progress.live[kind]);
-                    all[at] = all[at].saturating_add(progress.total[kind]);
+                for kind in TaskKind::ALL {
+                    live[kind] = live[kind].saturating_add(progress.live[kind]);
+                    all[kind] = all[kind].saturating_add(progress.total[kind]);
                 }
             }
         }
@@ -517,16 +517,16 @@ impl ClientCalls {
                 self.submitter.sources.settings.node_expiry.as_millis(),
             )
             .unwrap_or(i64::MAX),
-            maps: used(ResourceType::Map).unwrap_or_else(|| whole(live[0])),
-            reduces: used(ResourceType::Reduce).unwrap_or_else(|| whole(live[1])),
+            maps: used(ResourceType::Map).unwrap_or_else(|| whole(live.map)),
+            reduces: used(ResourceType::Reduce).unwrap_or_else(|| whole(live.reduce)),
             max_maps: total(ResourceType::Map).unwrap_or_else(|| sum(|tracker| tracker.max_maps)),
             max_reduces: total(ResourceType::Reduce)
                 .unwrap_or_else(|| sum(|tracker| tracker.max_reduces)),
             used_memory,
             max_memory,
             state: cluster_state(cluster.as_ref()),
-            total_maps: whole(all[0]),
-            total_reduces: whole(all[1]),
+            total_maps: whole(all.map),
+            total_reduces: whole(all.reduce),
             trackers: if detailed { with_running(trackers, &tasks) } else { Vec::new() },
             tasks,
         }
@@ -549,7 +549,9 @@ impl ClientCalls {
             let names = names.clone();
             let look = move |job: &JobEngine| answers::statuses_at(job, &names);
             for (tracker, statuses) in job.look(look).await.unwrap_or_default() {
-                of_trackers[tracker].extend(statuses);
+                if let Some(found) = of_trackers.get_mut(tracker) {
+                    found.extend(statuses);
+                }
             }
         }
         let entries = names.iter().cloned().zip(of_trackers);
@@ -602,7 +604,6 @@ mod tests {
     use std::time::Duration;
 
     use corona_api::cluster::SafeModeStatus;
-    use corona_mapreduce::PerKind;
     use tokio::time::timeout;
 
     use super::*;

@@ -66,6 +66,7 @@ use crate::meter::Meter;
 use crate::pages::Pages;
 use crate::pages::sources::PageSources;
 use crate::service::{endpoint, session_options};
+use crate::submit::submission::count;
 use corona_job_engine::JobInput;
 
 pub use self::arguments::{Arguments, NotArguments};
@@ -201,9 +202,7 @@ struct Restarts {
 
 impl Restarts {
     fn of(conf: &JobConf) -> Restarts {
-        let allowed =
-            conf.number(&keys::JOB_REMOTE_RESTARTS).unwrap_or(0).clamp(0, i32::MAX.into());
-        let allowed = allowed as u32;
+        let allowed = count(conf, &keys::JOB_REMOTE_RESTARTS);
         Restarts { allowed, restoring: allowed > 0 && conf.is_true(&keys::JOB_REMOTE_RESTORES) }
     }
 

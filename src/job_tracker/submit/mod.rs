@@ -305,6 +305,7 @@ impl Submitter {
         });
         let (log, Base { description, spec, .. }) = log.await??;
         let (engine, written) = (JobEngine::new(spec), (0, String::new()));
+        self.note_session(&description.id, driver.session_log());
         let session = (driver, events);
         let mut parts = self.parts(description, engine, files, log, session, written)?;
         parts.first_at = submitted;
@@ -352,6 +353,8 @@ impl Submitter {
         let log = log.await??;
         let parent = Parent::new(settings);
         let temporary = temporary_output(&files.conf);
+        // The remote job tracker writes the history.
+        self.note_session(&description.id, driver.session_log());
         let mut parts = self.remote_parts(description, parent, log, driver, events, temporary);
         parts.submitted = submitted.unwrap_or(parts.submitted);
         let job = RemoteJob::start(parts, ParentInput::Submitted);
@@ -370,8 +373,6 @@ impl Submitter {
         events: SessionEvents,
         temporary: Option<String>,
     ) -> remote::Parts {
-        // The remote job tracker writes the history.
-        self.note_session(&description.id, driver.session_log());
         let priority = parent.priority().unwrap_or(description.priority);
         remote::Parts {
             priority,
@@ -540,7 +541,6 @@ impl Submitter {
         log_path: &str,
         (bytes, lines): (u64, String),
     ) -> History {
-        self.note_session(&job.id, log_path);
         let location = conf.get(keys::JOB_HISTORY_LOCATION.name);
         let host = &self.address.host;
         let place = history::HistoryTarget {

@@ -162,8 +162,8 @@ impl Submission {
         let conf = JobConf::read(site, job_xml)?;
         check_heaps(&conf, bounds.max_heap_mib)?;
         let (splits, of_engine) = SplitStore::read(split_file)?;
-        let reduces = conf.number(&keys::JOB_REDUCES).unwrap_or(1).max(0) as usize;
-        let tasks = of_engine.len().saturating_add(reduces);
+        let reduces = count(&conf, &keys::JOB_REDUCES);
+        let tasks = of_engine.len().saturating_add(reduces as usize);
         if tasks > bounds.max_tasks {
             return Err(Refused::TooManyTasks { id, tasks, most: bounds.max_tasks });
         }
@@ -187,7 +187,7 @@ impl Submission {
             conf: description.conf.clone(),
             tracker: "null:null:null".into(),
             splits: of_engine,
-            reduces: reduces as u32,
+            reduces,
             settings: JobSettings::of(&conf).limited(&JobSettings::of(&JobConf::of_site(site))),
             racks: Vec::new(),
         };
@@ -211,11 +211,17 @@ pub(crate) fn output(conf: &JobConf) -> Option<String> {
 const MOST_PAUSE_MS: i64 = 10 * 60 * 1000;
 
 fn end_notice(conf: &JobConf) -> Option<EndNotice> {
+    let pause_ms = conf.number(&keys::JOB_END_PAUSE).unwrap_or(0);
     Some(EndNotice {
         url: conf.text_if_set(&keys::JOB_END_URL)?,
-        retries: conf.number(&keys::JOB_END_RETRIES).unwrap_or(0).clamp(0, 100) as u32,
-        pause_ms: conf.number(&keys::JOB_END_PAUSE).unwrap_or(0).clamp(0, MOST_PAUSE_MS) as u64,
+        retries: count(conf, &keys::JOB_END_RETRIES).min(100),
+        pause_ms: pause_ms.clamp(0, MOST_PAUSE_MS).unsigned_abs(),
     })
+}
+
+/// A number of things, from 0 on.
+pub(crate) fn count(conf: &JobConf, key: &keys::Key) -> u32 {
+    u32::try_from(conf.number(key).unwrap_or(0).max(0)).unwrap_or(u32::MAX)
 }
 
 /// A priority by its name on the wire.
@@ -304,8 +310,6 @@ pub(crate) fn parent_settings(
     reduces: u32,
     max_state_bytes: usize,
 ) -> Option<ParentSettings> {
-    let number = |key| conf.number(key).unwrap_or(0);
-    let count = |key| u32::try_from(number(key).max(0)).unwrap_or(u32::MAX);
     let threshold = conf.number(&keys::JOB_REMOTE_THRESHOLD);
     let is_large = threshold.is_some_and(|threshold| i64::from(maps) > threshold);
     if !is_large && !conf.is_true(&keys::JOB_FORCE_REMOTE) {
@@ -313,12 +317,13 @@ pub(crate) fn parent_settings(
     }
     // A job that would start over needs another id, which its users do not know.
     let restores = conf.is_true(&keys::JOB_REMOTE_RESTORES);
+    let start_s = conf.number(&keys::JOB_REMOTE_START_TIMEOUT).unwrap_or(0);
     Some(ParentSettings {
         maps,
         reduces,
-        max_restarts: if restores { count(&keys::JOB_REMOTE_RESTARTS) } else { 0 },
-        start_attempts: count(&keys::JOB_REMOTE_STARTS),
-        start_timeout_ms: number(&keys::JOB_REMOTE_START_TIMEOUT).saturating_mul(1000),
+        max_restarts: if restores { count(conf, &keys::JOB_REMOTE_RESTARTS) } else { 0 },
+        start_attempts: count(conf, &keys::JOB_REMOTE_STARTS),
+        start_timeout_ms: start_s.saturating_mul(1000),
         exclude_failed: conf.is_true(&keys::JOB_REMOTE_EXCLUDES),
         exclusion_wait_ms: EXCLUSION_WAIT_MS,
         max_state_bytes,

@@ -40,6 +40,7 @@ use crate::launch::launcher::parse;
 use crate::rpc::answers;
 use crate::rpc::inter_tracker::session_trackers;
 use crate::submit::submission::Description;
+use crate::whole_part;
 use corona_job_engine::parent::{
     EndReason, Parent, ParentEffect, ParentInput, ParentOutcome, ParentRefusal, ParentReply,
     Remote, SavedUpdate,
@@ -820,7 +821,7 @@ impl ParentWork {
             // The parent sees no tasks: as many as the progress comes to.
             let total = progress.total;
             progress.finished =
-                PerKind::of(|kind| (f64::from(work[kind]) * f64::from(total[kind])) as u32);
+                PerKind::of(|kind| whole_part(f64::from(work[kind]) * f64::from(total[kind])));
         });
     }
 

@@ -5,13 +5,13 @@ use corona_model::types::Millis;
 use corona_web::exchange::encode_segment;
 use corona_web::table::Head::{Number, Text};
 use corona_web::table::framed;
-use corona_web::units::{Count, Name, Span, Time, bar, class_of};
+use corona_web::units::{Count, Name, Span, Time, class_of};
 use maud::{Markup, html};
 
 use super::shapes::{heat_legend, heat_map, sentence, time_line};
 use super::{
-    between, counter_table, job_path, kind_name, percent, slot_type, standing_badge, state_badge,
-    task_path, text_block, time, took,
+    between, counter_table, job_path, kind_name, part_bar, percent, slot_type, standing_badge,
+    state_badge, task_path, text_block, time, took,
 };
 use crate::pages::gather::{Detail, Row};
 use crate::pages::manager::NoAnswer;
@@ -164,7 +164,7 @@ fn kinds(view: &View, detail: &Detail) -> Markup {
                         strong { (percent(view.row.done(kind))) }
                         span { (sentence(&tasks)) }
                     }
-                    (bar(slot_type(kind), (f64::from(view.row.done(kind)) * 1000.0) as u64, 1000))
+                    (part_bar(kind, view.row.done(kind)))
                     dl.facts.small {
                         div { dt { "Launched" } dd { (Count(totals.launched[kind])) } }
                         div { dt { "Failed attempts" } dd { (Count(totals.failed_attempts[kind])) } }

@@ -6,10 +6,10 @@ use corona_web::budget;
 use corona_web::exchange::Parameters;
 use corona_web::filter;
 use corona_web::table::{Column, Table};
-use corona_web::units::{Count, Name, Span, Time, bar};
+use corona_web::units::{Count, Name, Span, Time};
 use maud::{Markup, html};
 
-use super::{job_path, slot_type, state_badge};
+use super::{job_path, part_bar, state_badge};
 use crate::jobs::store::Load;
 use crate::pages::gather::Row;
 
@@ -115,7 +115,7 @@ fn totals(rows: &[Row], load: &Load) -> Markup {
             div { dt { "Requested slots" } dd { (Count(sum(|row| row.progress.requested as u64))) } }
             div {
                 dt { "Memory of jobs, MiB" }
-                dd { (Count(load.memory_used as usize >> 20)) " of " (Count(load.memory.most as usize >> 20)) }
+                dd { (Count(load.memory_used >> 20)) " of " (Count(load.memory.most >> 20)) }
             }
             (budget::facts(&budget::now()))
         }
@@ -237,7 +237,7 @@ fn progress(row: &Row, kind: TaskKind) -> Markup {
     html! {
         div.used {
             @if all == 0 { "–" } @else {
-                (bar(slot_type(kind), (f64::from(row.done(kind)) * 1000.0) as u64, 1000))
+                (part_bar(kind, row.done(kind)))
                 span { (Count(done)) " of " (Count(all)) }
             }
         }

@@ -13,9 +13,10 @@ pub(super) mod trackers;
 use corona_mapreduce::{Counters, JobId, JobState, TaskKind, TaskState};
 use corona_model::types::{Millis, ResourceType};
 use corona_web::exchange::encode_segment;
-use corona_web::units::{Count, Name, Span};
+use corona_web::units::{Count, Name, Span, bar};
 use maud::{Markup, html};
 
+use crate::whole_part;
 use corona_job_engine::TaskStanding;
 
 /// The address of a job's page.
@@ -101,6 +102,11 @@ pub(super) fn attempt_badge(state: TaskState) -> Markup {
 pub(super) fn percent(part: f32) -> String {
     let percent = (f64::from(part) * 100.0).clamp(0.0, 100.0);
     format!("{:.0} %", if percent < 100.0 { percent.floor() } else { percent })
+}
+
+/// A bar that is full to a part from 0 to 1, in the colour of a kind.
+pub(super) fn part_bar(kind: TaskKind, part: f32) -> Markup {
+    bar(slot_type(kind), whole_part(f64::from(part) * 1000.0).into(), 1000)
 }
 
 /// The time between two points; `–` where one of them is not known.

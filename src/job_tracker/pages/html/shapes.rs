@@ -142,7 +142,7 @@ pub(in super::super) fn time_line(line: &TimeLine) -> Markup {
             svg viewBox=(format!("0 0 {PIECES} {HEIGHT}")) preserveAspectRatio="none" role="img"
                 aria-labelledby="line-title" {
                 title #line-title {
-                    "Attempts at work over time, at most " (Count(line.most().round() as u64)) " at a time"
+                    "Attempts at work over time, at most " (Count(line.most().round())) " at a time"
                 }
                 @for quarter in 0..=4 {
                     line.grid x1="0" x2=(PIECES) y1=(quarter * 25) y2=(quarter * 25) {}
@@ -151,7 +151,7 @@ pub(in super::super) fn time_line(line: &TimeLine) -> Markup {
             }
             figcaption {
                 span { (Clock(Millis(line.from_ms))) }
-                span.range { "at most " (Count(line.most().round() as u64)) " at a time" }
+                span.range { "at most " (Count(line.most().round())) " at a time" }
                 span { (Clock(Millis(line.to_ms))) }
             }
         }

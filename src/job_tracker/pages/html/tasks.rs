@@ -5,12 +5,11 @@ use corona_model::types::Millis;
 use corona_web::exchange::Parameters;
 use corona_web::filter;
 use corona_web::table::{Column, Table};
-use corona_web::units::{Name, bar};
+use corona_web::units::Name;
 use maud::{Markup, html};
 
 use super::{
-    STANDINGS, between, job_path, percent, slot_type, standing_badge, standing_name, task_path,
-    time,
+    STANDINGS, between, job_path, part_bar, percent, standing_badge, standing_name, task_path, time,
 };
 use crate::pages::gather::{Detail, Row};
 use corona_job_engine::{TaskOutline, TaskStanding};
@@ -110,14 +109,16 @@ fn table(
                 let name = job.task(task.task);
                 html! { a href=(task_path(&job, &name)) { span.word { (Name(&name)) } } }
             })
-            .sorted_by(|a: &Task, b| (a.task.kind == TaskKind::Reduce, a.task.number)
-                .cmp(&(b.task.kind == TaskKind::Reduce, b.task.number))),
+            .sorted_by(|a: &Task, b| {
+                (a.task.kind == TaskKind::Reduce, a.task.number)
+                    .cmp(&(b.task.kind == TaskKind::Reduce, b.task.number))
+            }),
             Column::text("state", "State", |task: &Task| standing_badge(task.standing))
                 .sorted_by(|a: &Task, b| a.standing.cmp(&b.standing)),
             Column::text("progress", "Progress", |task: &Task| {
                 html! {
                     div.used {
-                        (bar(slot_type(task.task.kind), (f64::from(task.progress) * 1000.0) as u64, 1000))
+                        (part_bar(task.task.kind, task.progress))
                         span { (percent(task.progress)) }
                     }
                 }
