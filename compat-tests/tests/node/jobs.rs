@@ -197,8 +197,9 @@ fn a_full_disk_fails_a_job_with_the_reason_and_harms_no_other() {
     };
     small("out1");
     // A mapper that writes more than a disk has, and one that writes without end.
+    let endless = "yes a line of many words, so that a disk is full soon";
     for (mapper, output) in
-        [("head -c 20000000 /dev/zero | tr '\\0' '\\n'", "out2"), ("yes", "out3")]
+        [("head -c 20000000 /dev/zero | tr '\\0' x | fold", "out2"), (endless, "out3")]
     {
         let more = ["-D", "io.sort.mb=2"];
         let job = ["--input", "in", "--output", output, "--mapper", mapper];
@@ -210,8 +211,9 @@ fn a_full_disk_fails_a_job_with_the_reason_and_harms_no_other() {
         small(&format!("{output}.after"));
     }
     // The disk of the output, which a client outside does not see.
+    let and_endless = format!("cat; {endless}");
     let arguments =
-        ["--input", "in", "--output", "full/out", "--mapper", "cat; yes", "--reduces", "0"];
+        ["--input", "in", "--output", "full/out", "--mapper", &and_endless, "--reduces", "0"];
     let said = cluster.fails(&arguments);
     let full = cluster.path("full");
     assert!(said.contains(&format!("does not see {}", full.display())), "{said}");
