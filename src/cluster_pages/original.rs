@@ -131,10 +131,10 @@ fn pool_numbers(view: &PoolView, pools: &Pools, overview: &Overview) -> Vec<Opti
             Some(i64::try_from(view.sessions).unwrap_or(i64::MAX)),
             Some(view.counts[kind].requested),
             Some(view.counts[kind].granted),
-            Some(truncated(view.share[kind])),
+            Some(whole_part(view.share[kind])),
             Some(view.minimum[kind].into()),
             maximum,
-            Some(truncated(weight)),
+            Some(whole_part(weight)),
             Some(starving),
             Some(first_wait.and_then(|waits: PerType<Option<i64>>| waits[kind]).unwrap_or(0)),
         ]);
@@ -142,9 +142,9 @@ fn pool_numbers(view: &PoolView, pools: &Pools, overview: &Overview) -> Vec<Opti
     numbers
 }
 
-/// A number without its fraction.
+/// The whole part of a number.
 #[allow(clippy::cast_possible_truncation, reason = "as Java casts: it saturates")]
-pub(crate) fn truncated(number: f64) -> i64 {
+pub(crate) fn whole_part(number: f64) -> i64 {
     number as i64
 }
 

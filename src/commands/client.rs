@@ -7,15 +7,14 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use corona::engine::types::{ResourceType, SessionPriority};
-use corona::wire::Exception;
-use corona::wire::calls::{
-    ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
-};
-use corona::wire::generated::{self as wire, RunningSession};
+use corona::engine::types::ResourceType;
+use corona::wire::calls::ClusterManagerCall as Call;
+use corona::wire::generated::RunningSession;
 
-use super::cluster::{Cluster, ClusterArguments, Peer, block_on, mismatch};
-use super::sessions::{KILL, running, unless_in_safe_mode};
+use super::cluster::{Cluster, ClusterArguments, block_on};
+use super::session_calls::{
+    KILL, granted, priority_name, running, session_info, unless_in_safe_mode,
+};
 use corona_terminal::console::Console;
 
 const EXAMPLES: &str = "\
@@ -103,20 +102,6 @@ async fn kill_one(cluster: &Cluster, session: &str) -> anyhow::Result<()> {
     unless_in_safe_mode(manager.call(&call).await?, KILL).map(drop)
 }
 
-/// A session's description of itself; none if it does not run.
-pub(super) async fn session_info(
-    manager: &mut Peer<ClusterManager>,
-    handle: &str,
-) -> anyhow::Result<Result<Option<wire::SessionInfo>, Exception>> {
-    let call = Call::GetSessionInfo { handle: Some(handle.to_owned()) };
-    match manager.call(&call).await? {
-        Ok(Reply::GetSessionInfo(info)) => Ok(Ok(Some(info))),
-        Ok(_) => Err(mismatch()),
-        Err(Exception::InvalidSessionHandle(_)) => Ok(Ok(None)),
-        Err(other) => Ok(Err(other)),
-    }
-}
-
 /// The names of the columns, which the original's scripts look for.
 const HEADS: [&str; 9] = [
     "SessionID",
@@ -154,24 +139,12 @@ fn listing(sessions: &[RunningSession]) -> String {
     text
 }
 
-/// No priority means NORMAL.
-pub(super) fn priority_name(priority: Option<wire::SessionPriority>) -> &'static str {
-    let known = priority.and_then(|priority| SessionPriority::from_number(priority.0));
-    known.unwrap_or_default().name()
-}
-
-/// Slots of a type that a session holds, if the cluster manager reports them.
-pub(super) fn granted(session: &RunningSession, kind: ResourceType) -> Option<i32> {
-    let running = session.running_resources.as_ref()?;
-    let (_, granted) = running.iter().find(|(of, _)| usize::try_from(of.0) == Ok(kind.index()))?;
-    Some(*granted)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use corona::wire::generated as wire;
 
     #[test]
     fn the_list_is_the_originals_byte_for_byte() {

@@ -12,11 +12,41 @@ use corona::engine::types::ResourceType;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::status::{Partial, PartialSafeMode};
 use super::web::Web;
+
+/// The known data of a cluster manager that does not serve its status. Members are named as those
+/// of this program's.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(super) struct Partial {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) now_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) first_started_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) process_started_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) uptime_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) safe_mode: Option<PartialSafeMode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) nodes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sessions: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) slots: Option<ByType<Slots>>,
+    /// The problems, as far as they are known.
+    pub(super) problems: Vec<Problem>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct PartialSafeMode {
+    pub(super) on: bool,
+}
 
 /// Nodes that are alive, with those that are blacklisted marked.
 ///

@@ -52,6 +52,7 @@ mod replay;
 mod resources;
 mod rolling;
 mod run;
+mod session_calls;
 mod session_list;
 mod sessions;
 mod shadow;

@@ -23,11 +23,12 @@ use corona::wire::calls::{
 use corona::wire::generated::{self as wire, ActualPoolInfoArgs, PoolInfoStrings};
 use serde::Serialize;
 
-use super::client::{granted, priority_name};
 use super::cluster::{CallAndPageArguments, Cluster, Peer, block_on};
 use super::java_pages;
 use super::resources;
-use super::sessions::{pool_name, pool_text, running, unless_in_safe_mode};
+use super::session_calls::{
+    granted, pool_name, pool_text, priority_name, running, unless_in_safe_mode,
+};
 use super::times::Ago;
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};

@@ -6,22 +6,20 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use corona::api::cluster::{self as api, ByType, Grant, PoolName, SessionDetail, Wait, WaitReason};
 use corona::engine::types::ResourceType;
 use corona::wire::Exception;
-use corona::wire::calls::{
-    ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
-};
+use corona::wire::calls::ClusterManagerCall as Call;
 use corona::wire::generated::{self as wire, KillSessionsArgs};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use super::EXIT_FAILED;
-use super::client::{granted, priority_name, session_info};
-use super::cluster::{
-    CallAndPageArguments, Cluster, ClusterArguments, Peer, WebArguments, block_on, mismatch,
+use super::cluster::{CallAndPageArguments, Cluster, ClusterArguments, WebArguments, block_on};
+use super::session_calls::{
+    KILL, granted, pool_name, pool_text, priority_name, running, session_info, unless_in_safe_mode,
 };
 use super::session_list::List;
 use super::times::{Ago, Date};
@@ -135,34 +133,6 @@ fn slots_of(session: &wire::RunningSession) -> ByType<Granted> {
     ResourceType::ALL.into_iter().filter_map(holds).collect()
 }
 
-pub(super) fn pool_text(pool: &PoolName) -> String {
-    format!("{}.{}", pool.group, pool.pool)
-}
-
-/// All running sessions, or why the cluster manager does not list them.
-pub(super) async fn running(
-    manager: &mut Peer<ClusterManager>,
-) -> anyhow::Result<Result<Vec<wire::RunningSession>, Exception>> {
-    match manager.call(&Call::GetSessions).await? {
-        Ok(Reply::GetSessions(sessions)) => Ok(Ok(sessions)),
-        Ok(_) => Err(mismatch()),
-        Err(refused) => Ok(Err(refused)),
-    }
-}
-
-/// What cannot be done in safe mode, in the original's words.
-pub(super) const KILL: &str = "kill session yet";
-
-pub(super) fn unless_in_safe_mode<T>(
-    answer: Result<T, Exception>,
-    what: &str,
-) -> anyhow::Result<T> {
-    answer.map_err(|refused| match refused {
-        Exception::SafeMode(_) => anyhow!("Cannot {what}, ClusterManager is in Safe Mode"),
-        other => other.into(),
-    })
-}
-
 /// A session's registration as JSON.
 #[derive(Serialize)]
 struct SessionInfo {
@@ -234,10 +204,6 @@ async fn look_up(
         deadline_ms: info.deadline.filter(|deadline| *deadline != 0),
         types,
     })
-}
-
-pub(super) fn pool_name(pool: &wire::PoolInfoStrings) -> PoolName {
-    PoolName { group: pool.pool_group_name.clone(), pool: pool.pool_name.clone() }
 }
 
 /// A session's registration, as its page has it.

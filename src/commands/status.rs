@@ -17,9 +17,9 @@ use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, Cluster, block_on};
-use super::java_pages;
+use super::java_pages::{self, Partial, PartialSafeMode};
 use super::resources;
-use super::sessions::running;
+use super::session_calls::running;
 use super::times::{Ago, Date};
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
@@ -123,37 +123,6 @@ enum Status {
     Ours(Box<api::Status>),
     /// The original's, or the data of the calls if there are no pages.
     Partial(Partial),
-}
-
-/// The known data of a cluster manager that does not serve its status. Members are named as those
-/// of this program's.
-#[derive(Debug, Default, PartialEq, Serialize)]
-pub(super) struct Partial {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) now_ms: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) first_started_ms: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) process_started_ms: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) uptime_ms: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) safe_mode: Option<PartialSafeMode>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) nodes: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) sessions: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) slots: Option<ByType<Slots>>,
-    /// The problems, as far as they are known.
-    pub(super) problems: Vec<api::Problem>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-pub(super) struct PartialSafeMode {
-    pub(super) on: bool,
 }
 
 impl Report {

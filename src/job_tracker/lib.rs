@@ -42,7 +42,7 @@ mod submit;
 pub use jobs::log::FILES_OF_JOBS;
 pub use service::{Addresses, Ending, JobTracker, Keeper, KeptService, StartError};
 
-/// A number without its fraction; 0 if it is below or none, and the largest if it is above.
+/// The whole part of a number: 0 for a negative number and for NaN, and at most `u32::MAX`.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
 fn whole_part(number: f64) -> u32 {
     number as u32

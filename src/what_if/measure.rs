@@ -303,9 +303,8 @@ impl Account {
     }
 
     fn result(mut self, with_time: bool, dimensions: &[Dimension]) -> GroupResult {
-        let hours = |dimension: &Dimension| {
-            (dimension.name(), self.held_ms[*dimension as usize] / 3_600_000.0)
-        };
+        let hours =
+            |dimension: &Dimension| (dimension.name(), dimension.item(&self.held_ms) / 3_600_000.0);
         GroupResult {
             resource_hours: dimensions.iter().map(hours).collect(),
             lacks: lacks(&self.lacks),

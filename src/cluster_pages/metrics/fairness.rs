@@ -97,15 +97,15 @@ impl Sums {
         };
         Unfairness {
             difference: self.difference,
-            percent: float(percent),
-            per_pool: float(self.difference as f64 / parts),
-            deviation: float((self.squares / parts).sqrt()),
+            percent: single_precision(percent),
+            per_pool: single_precision(self.difference as f64 / parts),
+            deviation: single_precision((self.squares / parts).sqrt()),
         }
     }
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a measure needs no more digits")]
-fn float(measure: f64) -> f32 {
+fn single_precision(measure: f64) -> f32 {
     measure as f32
 }
 

@@ -265,7 +265,7 @@ impl Metrics {
         all
     }
 
-    /// The sessions that ended with this status.
+    /// The counter of sessions that ended with this status.
     #[allow(clippy::indexing_slicing, reason = "there is a counter for each status")]
     fn ended(&self, status: SessionStatus) -> &Counter {
         &self.sessions_ended[status as usize]

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use super::exposition::Gauges;
 use super::fairness::{Unfairness, fairness};
 use super::{Counter, Metrics};
-use crate::original::truncated;
+use crate::original::whole_part;
 use corona_engine::{PoolView, SlotCounts};
 use corona_model::types::{PerType, PoolName, ResourceType, SessionStatus};
 
@@ -158,7 +158,7 @@ fn pool_record(view: &PoolView, pool: &str, gauges: &Gauges) -> Record {
     let mut record = group_record(view, gauges);
     let first_wait = first_wait_ms(gauges, &view.group, pool);
     for kind in &gauges.overview.kinds {
-        record.whole_of("weight", *kind, truncated(view.weight));
+        record.whole_of("weight", *kind, whole_part(view.weight));
         record.whole_of("starvingtime", *kind, gauges.starving_ms(view, *kind) / 1000);
         record.whole_of("averagefirstwaitms", *kind, first_wait(*kind));
     }
@@ -183,7 +183,7 @@ fn group_record(view: &PoolView, gauges: &Gauges) -> Record {
         record.whole_of("sessions", *kind, view.sessions);
         record.whole_of("requested", *kind, view.counts[*kind].requested);
         record.whole_of("granted", *kind, view.counts[*kind].granted);
-        record.whole_of("share", *kind, truncated(view.share[*kind]));
+        record.whole_of("share", *kind, whole_part(view.share[*kind]));
         record.whole_of("min", *kind, view.minimum[*kind]);
         record.whole_of("max", *kind, view.maximum[*kind]);
     }

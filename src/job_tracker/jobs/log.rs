@@ -117,7 +117,7 @@ impl Pieces {
 
     fn starting_with(byte: u8) -> Pieces {
         let mut pieces = Pieces::new();
-        pieces.open().push(byte);
+        pieces.last.push(byte);
         pieces
     }
 

@@ -353,7 +353,6 @@ impl Submitter {
         let log = log.await??;
         let parent = Parent::new(settings);
         let temporary = temporary_output(&files.conf);
-        // The remote job tracker writes the history.
         self.note_session(&description.id, driver.session_log());
         let mut parts = self.remote_parts(description, parent, log, driver, events, temporary);
         parts.submitted = submitted.unwrap_or(parts.submitted);
@@ -409,7 +408,7 @@ impl Submitter {
             Some(_) => ParentInput::Resumed,
         };
         let (last_id, open) = parent.open_request();
-        // The page of a job that cannot be resumed finds its history.
+        // Before the session resumes: the page of a job that cannot be resumed finds its history.
         self.note_session(&description.id, &session.log_path);
         let mut saved = saved_session(session);
         saved.last_id = last_id;
@@ -527,6 +526,7 @@ impl Submitter {
         options
     }
 
+    /// Notes where the history of a job is, so that the job's page finds it.
     fn note_session(&self, job: &JobId, log_path: &str) {
         let session = JobSession { handle: None, log_path: log_path.into() };
         self.sources.sessions.note(job.clone(), session, |id| self.jobs.store.get(id).is_some());
@@ -727,7 +727,7 @@ impl Submitter {
             None => return Ok(false),
         };
         let Replayed { description, session, engine, history_bytes, history, end, .. } = *replayed;
-        // The page of a job that cannot be resumed finds its history.
+        // Before the session resumes: the page of a job that cannot be resumed finds its history.
         self.note_session(&description.id, &session.log_path);
         let mut saved = saved_session(session);
         saved.last_id = engine.last_request().0;

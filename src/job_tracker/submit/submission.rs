@@ -219,7 +219,7 @@ fn end_notice(conf: &JobConf) -> Option<EndNotice> {
     })
 }
 
-/// A number of things, from 0 on.
+/// The number of a key: 0 where it has none or a negative one, and at most `u32::MAX`.
 pub(crate) fn count(conf: &JobConf, key: &keys::Key) -> u32 {
     u32::try_from(conf.number(key).unwrap_or(0).max(0)).unwrap_or(u32::MAX)
 }
