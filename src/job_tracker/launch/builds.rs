@@ -16,9 +16,8 @@ use corona_process::panics::{caught, spawn_detached};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use super::launcher::Launcher;
+use super::launcher::{Launcher, Nobody};
 use crate::jobs::job::Job;
-use crate::rpc::inter_tracker::Nobody;
 use corona_job_engine::{JobEngine, JobInput};
 
 /// The longest text of a build that is learnt, in bytes, and the hosts for which one is kept.

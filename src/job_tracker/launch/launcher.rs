@@ -42,6 +42,13 @@ pub(crate) trait Sender: Send + Sync {
     fn not_delivered(&self, node: Arc<str>, orders: Vec<Order>, why: &CallError);
 }
 
+/// The sender of an order to forget a job: what is not delivered needs no answer.
+pub(crate) struct Nobody;
+
+impl Sender for Nobody {
+    fn not_delivered(&self, _node: Arc<str>, _orders: Vec<Order>, _why: &CallError) {}
+}
+
 /// An order as it travels, and what the engine calls it.
 #[derive(Debug)]
 pub(crate) struct Dispatch {

@@ -12,6 +12,7 @@ mod html;
 pub(crate) mod manager;
 mod metrics;
 mod original;
+pub(crate) mod sessions;
 pub(crate) mod sources;
 mod time_line;
 pub(crate) mod trackers;

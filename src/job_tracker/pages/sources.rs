@@ -8,8 +8,8 @@ use corona_mapreduce::JobId;
 use corona_web::events::Committed;
 
 use super::events::Events;
-use super::files::JobSessions;
 use super::manager::{Manager, NoAnswer};
+use super::sessions::JobSessions;
 use crate::clock::now;
 use crate::home::Home;
 use crate::jobs::store::{KnownJob, Store};

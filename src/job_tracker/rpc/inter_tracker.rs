@@ -9,7 +9,7 @@ use corona_config::JobTrackerServiceSettings;
 use corona_hadoop::io::TooLarge;
 use corona_hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTracker;
 use corona_hadoop::protocols::inter_tracker::{InterTracker, JOB_IS_OVER};
-use corona_hadoop::rpc::{CallError, Caller, Fault};
+use corona_hadoop::rpc::{Caller, Fault};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{
     HeartbeatResponse, InetAddress, SessionInfo, SessionTrackers, TaskTrackerStatus,
@@ -25,9 +25,9 @@ use crate::jobs::remote::RemoteJob;
 use crate::jobs::store::{KnownJob, Store};
 use crate::launch::builds::Builds;
 use crate::launch::cluster::Cluster;
-use crate::launch::launcher::{Launcher, Sender};
+use crate::launch::launcher::{Launcher, Nobody};
 use corona_job_engine::parent::{ParentInput, ParentReply, Remote};
-use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal, Order};
+use corona_job_engine::{JobEngine, JobInput, JobProgress, JobRefusal};
 use corona_job_wire::{saved, translate};
 
 /// Reports of task trackers that are welcome in a second, and the shortest time between two of one.
@@ -130,13 +130,6 @@ impl TrackerCalls {
         }
         true
     }
-}
-
-/// The sender of an order to forget a job: what is not delivered needs no answer.
-pub(crate) struct Nobody;
-
-impl Sender for Nobody {
-    fn not_delivered(&self, _node: Arc<str>, _orders: Vec<Order>, _why: &CallError) {}
 }
 
 impl InterTracker for TrackerCalls {

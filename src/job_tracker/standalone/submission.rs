@@ -26,7 +26,7 @@ use crate::jobs::job::{AskError, Job, Parts};
 use crate::jobs::live::{Live, ToJob};
 use crate::jobs::session_types;
 use crate::jobs::statistics::Report;
-use crate::pages::files::JobSession;
+use crate::pages::sessions::JobSession;
 use crate::rpc::answers;
 use crate::submit::submission::{
     Bounds, MAX_CONF_BYTES, SPLITS, Submission, SubmittedFiles, priority, read_staged,
