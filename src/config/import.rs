@@ -181,7 +181,7 @@ impl Node {
         self.inside.iter().for_each(|inner| inner.note_paths(paths));
     }
 
-    /// An attribute; empty without it.
+    /// The text of an attribute; empty where the queue does not have it.
     fn text(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }

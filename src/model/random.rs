@@ -38,7 +38,7 @@ impl Random {
 
     /// A number from `least` to `most`, both included; `least` when `most` is smaller.
     pub fn between(&mut self, least: i64, most: i64) -> i64 {
-        let count = u64::try_from(most.saturating_sub(least).saturating_add(1)).unwrap_or_default();
+        let count = if most < least { 0 } else { most.abs_diff(least).saturating_add(1) };
         least.saturating_add_unsigned(self.below_u64(count))
     }
 

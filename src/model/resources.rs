@@ -47,15 +47,13 @@ impl Dimension {
         Dimension::ALL.into_iter().find(|dimension| dimension.name() == name)
     }
 
-    /// This one's item of a list with one for each.
-    #[inline]
+    /// The item of this dimension in a list with one item for each.
     #[allow(clippy::indexing_slicing, reason = "each of the four has its place in a list of four")]
     pub fn item<T>(self, all: &[T; 4]) -> &T {
         &all[self as usize]
     }
 
-    /// The same, to change it.
-    #[inline]
+    /// The same item, to change it.
     #[allow(clippy::indexing_slicing, reason = "each of the four has its place in a list of four")]
     pub fn item_mut<T>(self, all: &mut [T; 4]) -> &mut T {
         &mut all[self as usize]

@@ -132,7 +132,7 @@ impl<const STEPS: usize> Snapshot<STEPS> {
         if count == 0 {
             return None;
         }
-        let wanted = (count as f64 * part).ceil().max(1.0).min(count as f64);
+        let wanted = (count as f64 * part).ceil().clamp(1.0, count as f64);
         let mut seen = 0_u64;
         let bucket = self.buckets.iter().position(|in_bucket| {
             seen += in_bucket;

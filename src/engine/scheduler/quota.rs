@@ -66,20 +66,19 @@ impl QuotaState {
     ) -> Self {
         let mut state = QuotaState::default();
         for dimension in Dimension::ALL {
-            let at = dimension as usize;
             let (least, reach) = match around {
                 None => (whole[dimension], whole[dimension]),
                 Some(around) => (around.minimum[dimension], around.reach[dimension]),
             };
-            if !counted[at] {
+            if !dimension.item(&counted) {
                 continue;
             }
-            state.minimum[dimension] = match quotas.minimum[at] {
+            state.minimum[dimension] = match *dimension.item(&quotas.minimum) {
                 None => 0,
                 Some(Quota::Amount(amount)) => amount,
                 Some(Quota::Part(part)) => part.of_amount(least),
             };
-            state.maximum[dimension] = match quotas.maximum[at] {
+            state.maximum[dimension] = match *dimension.item(&quotas.maximum) {
                 None => u64::MAX,
                 Some(Quota::Amount(amount)) => amount,
                 Some(Quota::Part(part)) => part.at_least_of_amount(reach),
