@@ -214,8 +214,8 @@ impl Amounts {
     }
 }
 
-/// A weight in thousandths, at least one, since portions for nothing could not be told apart; at most so large that no
-/// product in a comparison is too large.
+/// A weight in thousandths. It is at least one, since portions for a weight of 0 would all be equal, and at most so large
+/// that no product in a comparison overflows.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 2^50")]
 fn in_thousandths(weight: f64) -> u64 {
     (weight * 1_000.0).round().clamp(1.0, (1_u64 << 50) as f64) as u64

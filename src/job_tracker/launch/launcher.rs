@@ -42,7 +42,7 @@ pub(crate) trait Sender: Send + Sync {
     fn not_delivered(&self, node: Arc<str>, orders: Vec<Order>, why: &CallError);
 }
 
-/// The sender of an order to forget a job: what is not delivered needs no answer.
+/// Does nothing about orders that could not be delivered: for orders to forget a job.
 pub(crate) struct Nobody;
 
 impl Sender for Nobody {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use corona_mapreduce::JobId;
 
-/// Where jobs run.
+/// The sessions of the jobs that are known, by job.
 #[derive(Debug, Default)]
 pub(crate) struct JobSessions(Mutex<BTreeMap<JobId, JobSession>>);
 
