@@ -137,7 +137,7 @@ fn findings(place: &str, lines: &[(usize, &str)]) -> Vec<String> {
 fn documents_and_help_texts_are_in_plain_english() {
     let name = |path: &Path| path.strip_prefix(root()).unwrap().display().to_string();
     let mut documents: Vec<PathBuf> =
-        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(|name| root().join(name)).into();
     // The specification describes the original in its own terms.
     documents.extend(files("docs", "md").into_iter().filter(|path| !name(path).contains("/spec/")));
     let mut found = vec![];
