@@ -344,7 +344,7 @@ fn a_job_in_a_cluster_without_nodes_says_how_to_get_some() {
 fn a_node_whose_access_is_revoked_loses_its_work_at_once_and_the_others_do_not_notice() {
     let world = Machines::new();
     let base = world.base.to_string();
-    // A node that is revoked sends no heartbeats, and has no other problem for that.
+    // No node is late here: one that is revoked sends no heartbeats, and is to have that one problem.
     let never = ["-D", "cm.node.expiryinterval=36000000", "-D", "corona.cm.node.late.heartbeats=0"];
     let settings = [&["--host", "127.0.0.1", "--port-base", &base][..], &never].concat();
     let head = world.head(&settings);

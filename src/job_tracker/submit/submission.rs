@@ -219,7 +219,7 @@ fn end_notice(conf: &JobConf) -> Option<EndNotice> {
     })
 }
 
-/// The number of a key: 0 where it has none or a negative one, and at most `u32::MAX`.
+/// A whole number of a job's configuration, or the default of its key: from 0 to `u32::MAX`.
 pub(crate) fn count(conf: &JobConf, key: &keys::Key) -> u32 {
     u32::try_from(conf.number(key).unwrap_or(0).max(0)).unwrap_or(u32::MAX)
 }
