@@ -75,4 +75,12 @@ mod tests {
         assert!(seen.iter().all(|count| *count > 50), "{seen:?}");
         assert_eq!((random.below(0), random.between(3, 2), random.between(3, -9)), (0, 3, 3));
     }
+
+    #[test]
+    fn the_widest_range_has_numbers_on_both_sides_of_zero() {
+        let mut random = Random::new(7);
+        let numbers: Vec<i64> = (0..64).map(|_| random.between(i64::MIN, i64::MAX)).collect();
+        assert!(numbers.iter().any(|number| *number >= 0), "{numbers:?}");
+        assert!(numbers.iter().any(|number| *number < 0), "{numbers:?}");
+    }
 }
