@@ -157,7 +157,9 @@ impl Conversation {
             }
         };
         drop(host);
-        let _logged = LoggedPanic(self.handle.clone());
+        let abandoned =
+            format!("Session {}: the driver panicked; the session is abandoned", self.handle);
+        let _logged = LoggedPanic(abandoned);
         self.pace.went_through();
         let verb = if self.in_doubt { "Resumed" } else { "Started" };
         tracing::info!("{verb} session {}", self.handle);
@@ -529,13 +531,13 @@ async fn wait_between(proxy: &Proxy, pace: &Pace) {
     }
 }
 
-/// Logs if the task of this session panics. Its owner learns that the session was abandoned.
-struct LoggedPanic(Arc<str>);
+/// The line to log if the task that holds it panics.
+pub(super) struct LoggedPanic(pub(super) String);
 
 impl Drop for LoggedPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!("Session {}: the driver panicked; the session is abandoned", self.0);
+            tracing::error!("{}", self.0);
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::contact::Contact;
-use super::conversation;
+use super::conversation::{self, LoggedPanic};
 use super::driver::{Beginning, SessionDriver, StartError};
 use super::events::{Ending, SessionEvents};
 use super::link::Connector;
@@ -81,8 +81,13 @@ impl DriverHost {
         let server = Server::new(listener, callbacks, options.limits.to_wire())
             .with_gate(options.gate.clone());
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(server.run::<calls::SessionDriver>(stopped));
         let advertised = Endpoint::new(host, port);
+        let deaf =
+            format!("the listener at {advertised} panicked; its sessions hear nothing any more");
+        tokio::spawn(async move {
+            let _logged = LoggedPanic(deaf);
+            server.run::<calls::SessionDriver>(stopped).await
+        });
         let connector = Connector::default();
         let contact = Contact::default();
         let inner = Inner { router, advertised, connector, contact, _stop: stop };

@@ -17,6 +17,7 @@ use corona_config::Networks;
 use corona_net::accept::{Acceptor, Failure};
 use corona_net::proxy_protocol::{self, SIGNATURE};
 use corona_net::relay::has_closed;
+use corona_process::panics::spawn_detached;
 use corona_standby::stream::OPENING;
 
 /// How long the first bytes of a connection may take.
@@ -62,7 +63,7 @@ impl Door {
             let Ok(place) = opening.clone().try_acquire_owned() else { continue };
             let mut leading = self.leading.subscribe();
             let door = self.clone();
-            tokio::spawn(async move {
+            spawn_detached("a connection of another instance", async move {
                 let opened = timeout(OPENING_TIME, door.open(stream, peer)).await;
                 // An instance that was just elected does not serve yet.
                 let leads = timeout(OPENING_TIME, leading.wait_for(Option::is_some)).await;

@@ -21,7 +21,7 @@ use crate::report::json::us;
 use corona_cluster_manager::Lookups;
 use corona_config::{FileStamp, Loaded, SchedulingFiles};
 use corona_model::settings::Settings;
-use corona_process::panics::{Panic, caught};
+use corona_process::panics::{Panic, caught, spawn_detached};
 use corona_wire::calls::ClusterManager;
 use corona_wire::client::{Client, ClientOptions};
 
@@ -239,13 +239,14 @@ impl Watcher {
     fn start(loaded: &Loaded) -> Watcher {
         let (sender, changes) = mpsc::channel(1);
         let settings = &loaded.settings;
-        let task = tokio::spawn(watch(
+        let watching = watch(
             settings.scheduling_files.clone(),
             loaded.scheduling_files.clone(),
             settings.reload_period,
             settings.engine.clone(),
             sender,
-        ));
+        );
+        let task = spawn_detached("the watcher of the scheduling files", watching);
         Watcher { changes, task }
     }
 
