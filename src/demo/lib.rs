@@ -10,6 +10,8 @@
 //! **Invariant:** nothing here decides anything about a cluster, and every reported decision of the
 //! cluster manager comes from the cluster manager.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
+
 mod job;
 mod machine;
 mod news;

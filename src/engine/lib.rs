@@ -18,6 +18,8 @@
 //! share one pass), and [`Input::Tick`] once [`Engine::next_deadline`] is reached. The same inputs
 //! at the same times give the same outcomes, always.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
+
 mod arena;
 mod audit;
 mod check;

@@ -21,6 +21,8 @@
 //! that comes runs, in this order, the job's clean-up, its set-up, the clean-up of an attempt of its task,
 //! or its task.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
+
 mod audit;
 mod efforts;
 mod finish;

@@ -11,6 +11,8 @@
 //!
 //! **Invariant:** nothing here knows whose cluster manager it is. It uses the wire and plain types.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
+
 mod audit;
 mod callbacks;
 mod cluster;

@@ -8,6 +8,8 @@
 //!
 //! It has no clock, threads, sockets or files; readers and writers are arguments.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
+
 pub mod change;
 mod distance;
 pub mod file;
