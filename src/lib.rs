@@ -1,4 +1,4 @@
-//! Corona: a cluster manager for Hadoop Corona, compatible on the wire with the original Java one.
+//! Corona: MapReduce and scheduling on Hadoop Corona's protocols, compatible on the wire with the original in Java.
 //!
 //! The rooms of the house. Each is a crate of the workspace, in the folder of
 //! its name below `src/`; the compiler and `tests/walls.rs` hold the walls.

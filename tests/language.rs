@@ -28,6 +28,11 @@ const AVOIDED: &[(&str, &str)] = &[
     ("given back", "released, returned"),
     ("it is none", "it is not one; name the thing"),
     ("is none that", "is not, cannot; name the thing"),
+    ("that is none", "malformed, unknown, not valid"),
+    ("that are none", "malformed, unknown, not valid"),
+    ("or is none", "or is not valid"),
+    ("is none of", "is not one of, does not belong to"),
+    ("are none of", "are not among, do not belong to"),
     ("asked for again", "requested again, retried"),
     ("came to nothing", "failed"),
     ("in vain", "without a result"),
@@ -81,14 +86,23 @@ fn help(text: &str) -> Vec<(usize, &str)> {
 /// The lines of a source that developers and operators read: comments, and the texts of log lines.
 fn comments_and_logs(text: &str) -> Vec<(usize, &str)> {
     const LEVELS: [&str; 5] = ["error!(", "warn!(", "info!(", "debug!(", "trace!("];
-    let mut in_log = false;
+    let mut open = 0;
     let mut found = vec![];
     for (number, line) in (1..).zip(text.lines()) {
-        in_log |= LEVELS.iter().any(|level| line.contains(level));
+        let start = LEVELS.iter().find_map(|level| line.find(level));
+        let part = match start.filter(|_| open == 0) {
+            Some(start) => &line[start..],
+            None => line,
+        };
+        let in_log = open > 0 || start.is_some();
         if in_log && line.contains('"') || line.trim_start().starts_with("//") {
             found.push((number, line));
         }
-        in_log &= !line.trim_end().ends_with(';') && !line.contains(')');
+        if in_log {
+            // A log line ends with its own parenthesis.
+            let count = |c| part.matches(c).count();
+            open = (open + count('(')).saturating_sub(count(')'));
+        }
     }
     found
 }
@@ -137,7 +151,9 @@ fn findings(place: &str, lines: &[(usize, &str)]) -> Vec<String> {
 fn documents_and_help_texts_are_in_plain_english() {
     let name = |path: &Path| path.strip_prefix(root()).unwrap().display().to_string();
     let mut documents: Vec<PathBuf> =
-        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(|name| root().join(name)).into();
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+            .map(|name| root().join(name))
+            .into();
     // The specification describes the original in its own terms.
     documents.extend(files("docs", "md").into_iter().filter(|path| !name(path).contains("/spec/")));
     let mut found = vec![];
@@ -200,6 +216,9 @@ fn phrases_are_found_as_words_and_outside_of_code() {
     assert_eq!(findings("a.rs", &help(source)).len(), 2);
     let source = "// It begins anew.\nlet text = \"anew\";\ntracing::info!(\n    %error,\n    \"anew\"\n);\nlet text = \"anew\";\n";
     assert_eq!(findings("a.rs", &comments_and_logs(source)).len(), 2);
+    let source =
+        "if is_open() { warn!(\n    path = %name(at),\n    \"anew\"\n); }\nlet text = \"anew\";\n";
+    assert_eq!(findings("a.rs", &comments_and_logs(source)).len(), 1);
     let source = "fn what_helps() {}\n#[test]\nfn what_is_told() {}\n#[tokio::test]\nasync fn calls_arrive() {}\n";
     assert_eq!(clauses("a.rs", source), ["a.rs:3: what_is_told() {}; name the subject"]);
 }

@@ -371,7 +371,7 @@ fn hadoop_objects(bytes: &[u8]) {
     let mut reader = Reader::new(&written);
     let again = Object::decode(&mut reader).expect("what is written can be read");
     assert_eq!(reader.rest(), b"", "nothing is left over");
-    // Bytes and not values are compared: a number that is none differs from itself.
+    // Bytes and not values are compared: NaN differs from itself.
     assert!(self::written(&again) == written, "{object:?} came back as {again:?}");
 }
 

@@ -64,7 +64,7 @@ pub enum GateError {
     #[error("corona.tls={0} needs a certificate of the cluster: set corona.tls.directory")]
     NoIdentity(Mode),
     /// The process was started by one of another version.
-    #[error("the variable {0} of the environment is none of this version of corona")]
+    #[error("this version of corona does not know the variable {0} of the environment")]
     Environment(&'static str),
     /// The certificate cannot be used.
     #[error("corona.tls.directory: {0}")]

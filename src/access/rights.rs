@@ -311,7 +311,7 @@ mod tests {
         ] {
             assert_eq!(is_operators_form(path), is_form, "{path}");
         }
-        // A page that is not the one of everybody is none of theirs.
+        // Only the page by its plain name is open to everybody.
         assert_eq!(page("GET", "/%68ealthz"), Rights::MEMBERS);
         assert_eq!(page("HEAD", "/healthz"), Rights::EVERYBODY);
         assert_eq!(page("POST", "/%70roxy"), Rights::ADMIN);

@@ -425,7 +425,7 @@ async fn a_peer_that_sends_one_byte_or_none_or_rubbish_is_refused_and_delays_nob
 async fn tls_on_a_plain_port_says_so() {
     let head = Head::start(TlsMode::Require).await;
     let member = head.member("member", Role::Submit).await;
-    // As a plain service does with bytes that are none of its messages: closes, or replies.
+    // As a plain service does with bytes that are not a message of it: closes, or replies.
     for reply in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -60,8 +60,8 @@ impl Calls {
         Some(not_allowed(call, objection))
     }
 
-    /// Answers a call to which there is no objection. `setSafeMode` and `persistState` are none of
-    /// these calls.
+    /// Answers a call to which there is no objection. It does not take `setSafeMode` and
+    /// `persistState`.
     pub(super) async fn answer(&self, peer: SocketAddr, call: Call) -> PendingReply {
         let ended = translate::calls::ended_before(&call);
         let question =

@@ -241,7 +241,7 @@ pub(crate) fn refuse((status, error): Refused) -> Answer {
     exchange::json(status, serde_json::to_string(&Failure { error }).unwrap_or_default())
 }
 
-/// The answer for an address below `/api` that is none of this version.
+/// The answer for an address below `/api` that this version does not have.
 pub(crate) fn no_such_address() -> Answer {
     refuse(no_such_path())
 }

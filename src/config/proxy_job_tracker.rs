@@ -100,7 +100,7 @@ fn clean_up(text: &str) -> Result<CleanUp, Wrong> {
         "delete" => Ok(CleanUp::Delete),
         "report" => Ok(CleanUp::Report),
         "off" => Ok(CleanUp::Off),
-        _ => Err(Wrong::new("is none of the choices", "delete, report or off")),
+        _ => Err(Wrong::new("is not one of the choices", "delete, report or off")),
     }
 }
 

@@ -327,7 +327,7 @@ impl SettingsReader<'_> {
                     "none" => Ok(NativeTasks::None),
                     "jobs" => Ok(NativeTasks::Jobs),
                     "streaming" => Ok(NativeTasks::Streaming),
-                    _ => Err(Wrong::new("is none of them", "none, jobs or streaming")),
+                    _ => Err(Wrong::new("is not one of the choices", "none, jobs or streaming")),
                 }),
                 jvm_idle: self.span(&keys::TT_JVM_IDLE),
                 debug_timeout: self.span(&keys::TT_DEBUG_TIMEOUT),

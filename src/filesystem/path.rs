@@ -112,7 +112,7 @@ impl FsPath {
     /// Reads a path as Hadoop's `Path` does.
     ///
     /// # Errors
-    /// It is empty, has a scheme that is none, leads above the root, or is longer than any name
+    /// It is empty, has a malformed scheme, leads above the root, or is longer than any name
     /// node takes.
     pub fn parse(text: &str) -> Result<FsPath, NotAPath> {
         if text.is_empty() {

@@ -341,7 +341,8 @@ impl FailOverSimulation {
                     self.send_to_engine(remote.attempt, JobInput::KillJob)?;
                 }
                 ParentEffect::EndRemoteSession(session) => {
-                    let number = session.parse::<u32>().map_err(|_| "a session that is none")?;
+                    let number =
+                        session.parse::<u32>().map_err(|_| "a session without a number")?;
                     self.sessions.remove(&number);
                     if let Some(remote) = self.remotes.get_mut(&number) {
                         // It has lost its slots: its orders have no effect.

@@ -313,7 +313,7 @@ impl Ledger {
         if fails && !self.unclean.contains(&attempt) && !self.spares(report) {
             self.fails(attempt);
         }
-        // A test that gets through is none of the task's success.
+        // A test that gets through is not a success of the task.
         let passes = matches!(state, TaskState::Succeeded | TaskState::CommitPending);
         if passes && self.is_test(attempt) {
             self.fails(attempt);

@@ -26,7 +26,7 @@ pub enum NotNative {
         /// The class.
         value: String,
     },
-    /// A value that is none of its key.
+    /// A value that its key does not have.
     #[error("{key}: value {value:?} cannot be used; {expected}")]
     Value {
         /// The key.

@@ -229,7 +229,7 @@ pub(super) mod tests {
         let outputs = MapOutputs::new(dirs.clone(), 1 << 20);
         put(&dirs, &attempt(0), &[b"first", b"", b"third!"]);
         for (reduce, start, bytes) in [(0, 0, 5), (1, 5, 0), (2, 5, 6)] {
-            // An empty part has a raw length of -4 in this index, which is none.
+            // An empty part has a raw length of -4 in this index.
             match outputs.part(&attempt(0), reduce) {
                 Ok(part) => assert_eq!((part.start, part.part_bytes), (start, bytes)),
                 Err(error) => assert_eq!(reduce, 1, "{error}"),

@@ -35,7 +35,7 @@ impl Hosts {
         Hosts { all: names.contains("*"), names }
     }
 
-    /// The refusal of a request under a host name that is none of this service's. Monitors may use any
+    /// The refusal of a request under a host name that is not this service's. Monitors may use any
     /// name for the two addresses that reveal nothing. `service` and `key` are for the sentence: what
     /// the name is not one of, and the setting that adds it.
     pub fn misdirected<S>(
@@ -58,7 +58,7 @@ impl Hosts {
         ))
     }
 
-    /// The name in the `Host` headers of a request that is none of this service's; none if the request
+    /// The name in the `Host` headers of a request that is not for this service; none if the request
     /// has no such header, as scripts may. No request has two.
     pub fn foreign<'h>(&self, hosts: impl IntoIterator<Item = &'h [u8]>) -> Option<String> {
         let mut hosts = hosts.into_iter();

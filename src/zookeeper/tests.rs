@@ -168,7 +168,7 @@ async fn a_hostile_server_costs_a_request_and_nothing_else() {
         ("data of an impossible length", message(1, 0, &[0x7f, 0xff, 0xff, 0xff])),
         ("data of a negative length", message(1, 0, &[0x80, 0, 0, 0])),
         ("a flood of events", message(-1, 0, &event)),
-        ("an event that is none", message(-1, 0, &[0xff; 3])),
+        ("bytes that are not an event", message(-1, 0, &[0xff; 3])),
         ("a flood of pings", message(-2, 0, &[])),
     ] {
         let client = Client::connect(options(server(bytes).await)).await.unwrap();

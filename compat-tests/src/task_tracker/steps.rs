@@ -94,7 +94,7 @@ impl FromStr for Step {
 
 /// The steps of a text.
 ///
-/// Errors: the first that is none.
+/// Errors: the first word that is not a step.
 pub fn parse(text: &str) -> Result<Vec<Step>, NoStep> {
     text.split(',').map(str::trim).filter(|step| !step.is_empty()).map(str::parse).collect()
 }

@@ -745,7 +745,7 @@ fn a_job_whose_files_are_ready_is_submitted_and_followed() {
         sessions["sessions"].as_array().is_some_and(Vec::is_empty).then_some(())
     });
 
-    // A job that fails, splits that are none, and splits that cannot be made.
+    // A job that fails, malformed splits, and splits that cannot be made.
     word_count(&cluster, "failing", &[("corona.task.mapper", "sh exit 3")]);
     let output = submit(&["failing.xml", "-D", "mapred.map.max.attempts=1"]);
     assert_eq!(output.status.code(), Some(1));

@@ -851,7 +851,7 @@ mod tests {
                     if pattern.is_empty() { expected } else { expected.split(';').next().unwrap() };
                 assert!(refused.contains(expected), "{pattern}: {refused}");
             }
-            // Hidden ones are none of the input.
+            // Hidden ones do not belong to the input.
             std::fs::rename(&odd, dir.path().join(".hidden")).unwrap();
             assert_eq!(find(dir.path(), "", &[]), Ok(1));
             assert_eq!(find(dir.path(), "/*", &[]), Ok(1));

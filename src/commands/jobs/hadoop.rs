@@ -86,7 +86,7 @@ fn usage(of: Option<&Command>) -> String {
 enum Asked {
     Done(String),
     Failed(String),
-    /// A word is none of those that the command takes.
+    /// The command does not take one of the words.
     Usage,
 }
 

@@ -174,7 +174,7 @@ fn note<W: io::Write>(
 /// Why events cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum EventsError {
-    /// The file cannot be read, or is none of this program.
+    /// The file cannot be read, or another program has written it.
     #[error(transparent)]
     File(#[from] CaptureError),
     /// It is a recording without the events of a shadow.

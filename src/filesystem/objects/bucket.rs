@@ -149,7 +149,7 @@ impl Bucket {
         Ok(Listed { objects, directories, next })
     }
 
-    /// The error of a list that is none.
+    /// The error of a list that cannot be read.
     pub(super) fn malformed(&self, path: &FsPath, message: &str) -> FsError {
         FsError::new(ErrorKind::Malformed, "list", path, message).at(&self.server)
     }

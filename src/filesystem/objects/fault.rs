@@ -86,7 +86,7 @@ fn of_text(text: &str, is_missing: bool, path: &FsPath) -> (ErrorKind, String) {
             "the secret key is not that of the access key (AWS_SECRET_ACCESS_KEY, or the profile)".to_owned(),
         ),
         "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => {
-            (ErrorKind::Permission, "the session token has expired or is none (AWS_SESSION_TOKEN)".to_owned())
+            (ErrorKind::Permission, "the session token has expired or is not valid (AWS_SESSION_TOKEN)".to_owned())
         }
         "RequestTimeTooSkewed" => (
             ErrorKind::Invalid,

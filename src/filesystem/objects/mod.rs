@@ -133,7 +133,8 @@ impl ObjectStore {
         self.check("list", path)?;
         let is_first = from.is_none();
         let mark = from.map(|from| serde_json::from_slice::<Mark>(&from)).transpose();
-        let mark = mark.map_err(|_| self.bucket.malformed(path, "the mark of a page is none"))?;
+        let mark =
+            mark.map_err(|_| self.bucket.malformed(path, "the mark of a page cannot be read"))?;
         let prefix = prefix(path);
         let found = self.bucket.list(path, &prefix, false, None, mark.as_ref()).await?;
         let (objects, directories) = (found.objects, found.directories);

@@ -52,7 +52,7 @@ impl Class {
     /// differs for `BytesWritable`.
     ///
     /// # Errors
-    /// The bytes are none of the class.
+    /// The bytes are not a value of the class.
     pub(super) fn put_text(
         self,
         bytes: &[u8],

@@ -140,7 +140,7 @@ pub struct FileSystems {
 }
 
 impl FileSystems {
-    /// As configured. An error is a location in the configuration that is none.
+    /// As configured. An error is a location in the configuration that cannot be used.
     pub fn new(
         settings: &JobFileSettings,
         of_hdfs: FileSystemSettings,

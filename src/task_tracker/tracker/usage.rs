@@ -55,7 +55,7 @@ impl TrackerCore {
         let Some(process) = process else { return };
         let (shared, run) = (self.clone(), run.clone());
         blocking(move || {
-            // Others of the machine are none of its business: there may be many, and tasks end often.
+            // Other processes of the machine are not asked for: there may be many, and tasks end often.
             let family = procfs::Procfs::system().family(process.child.pid());
             shared.record_usage(&run, &process, &family);
         })

@@ -25,7 +25,7 @@ struct ExpectedLine {
 
 impl Expected {
     /// # Panics
-    /// When a line is not of one of the two forms, or names a difference that is none.
+    /// When a line is not of one of the two forms, or names an unknown difference.
     pub(crate) fn read(text: &'static str) -> Expected {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         Expected(

@@ -340,7 +340,7 @@ fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
         // Its tasks wait in the session of the remote job tracker.
         let shown = api(&world, &format!("jobs/{}", job.id));
         assert_eq!(shown["session"], REMOTE_SESSION, "{shown}");
-        // The session of this test is none of the cluster manager's.
+        // The cluster manager does not know the session of this test.
         let manager = world.manager.http().unwrap().to_string();
         let at = format!("corona.jt.address={}", world.job_tracker.address);
         let explain =
