@@ -330,6 +330,13 @@ impl InstanceRole {
         }
     }
 
+    /// The connections that there are, and the number of all that there have been.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> (usize, u64) {
+        let inner = self.inner();
+        (inner.connections.len(), inner.last_connection)
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
