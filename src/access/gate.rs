@@ -64,7 +64,7 @@ pub enum GateError {
     #[error("corona.tls={0} needs a certificate of the cluster: set corona.tls.directory")]
     NoIdentity(Mode),
     /// The process was started by one of another version.
-    #[error("this version of corona does not know the variable {0} of the environment")]
+    #[error("the value of the environment variable {0} cannot be read by this version of corona")]
     Environment(&'static str),
     /// The certificate cannot be used.
     #[error("corona.tls.directory: {0}")]

@@ -26,7 +26,7 @@ pub enum NotNative {
         /// The class.
         value: String,
     },
-    /// A value that its key does not have.
+    /// A value that its key does not allow.
     #[error("{key}: value {value:?} cannot be used; {expected}")]
     Value {
         /// The key.

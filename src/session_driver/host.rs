@@ -82,10 +82,11 @@ impl DriverHost {
             .with_gate(options.gate.clone());
         let (stop, stopped) = watch::channel(false);
         let advertised = Endpoint::new(host, port);
-        let deaf =
-            format!("the listener at {advertised} panicked; its sessions hear nothing any more");
+        let lost = format!(
+            "The listener at {advertised} panicked; its sessions receive no more notifications"
+        );
         tokio::spawn(async move {
-            let _logged = LoggedPanic(deaf);
+            let _logged = LoggedPanic(lost);
             server.run::<calls::SessionDriver>(stopped).await
         });
         let connector = Connector::default();

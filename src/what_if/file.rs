@@ -361,7 +361,7 @@ fn add(
     Ok(())
 }
 
-/// Fails for times that cannot be read.
+/// Fails for times that are not from 0 to [`MOST_MS`].
 fn within_bounds(mut times: impl Iterator<Item = i64>) -> Result<(), String> {
     match times.find(|ms| !(0..=MOST_MS).contains(ms)) {
         None => Ok(()),
@@ -383,7 +383,7 @@ fn in_order(spans: &[(i64, i64)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Fails for amounts of resources that cannot be read.
+/// Fails for amounts of resources below 1.
 fn positive(
     cpus: Option<i16>,
     memory_mb: Option<i32>,

@@ -79,7 +79,7 @@ impl Generic {
     /// Sets a key, under its name of this version.
     ///
     /// # Errors
-    /// It names a cluster that cannot be one.
+    /// The job tracker is `local`, or not an address.
     pub(in crate::commands) fn set_key(&mut self, key: &str, value: &str) -> Result<(), String> {
         let key = names::of_this_version(key);
         match key {
