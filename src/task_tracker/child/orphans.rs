@@ -296,8 +296,9 @@ mod tests {
 
     /// A process that ignores SIGTERM and starts another one in a session of its own.
     fn stubborn(note: &Path) -> Child {
-        let script =
-            "trap '' TERM; setsid sleep 60 & echo ready; for _ in $(seq 60); do sleep 1; done";
+        // A process that is about to become another program shows no environment for a moment. Both shells stay.
+        let script = "trap '' TERM; setsid bash -c 'echo ready; sleep 60; :' & \
+                      for _ in $(seq 60); do sleep 1; done";
         let mut child = Command::new("bash")
             .args(["-c", script])
             .env(NOTE, note)
@@ -323,7 +324,7 @@ mod tests {
         let pid = i32::try_from(child.id()).unwrap();
         note(&name, pid, Process::of(pid).unwrap().start_ticks).unwrap();
         let found = end_orphans(&[dir.path().to_owned()], Duration::ZERO, &HashSet::new());
-        // The shell, the process in a session of its own, mostly a sleep of the shell.
+        // The shell, the one in a session of its own, mostly a sleep of each.
         assert!(found >= 2, "{found}");
         assert!(!child.wait().unwrap().success());
         assert_eq!(of_note(&Process::all(), &name), []);
