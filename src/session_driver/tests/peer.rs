@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -64,6 +65,8 @@ pub(super) struct Seen {
 /// A cluster manager that follows a script.
 pub(super) struct Manager {
     pub(super) address: SocketAddr,
+    /// Has the port and does not listen, so that no other test gets the port during a crash.
+    _port: TcpSocket,
     world: Arc<TestPeerState>,
     serving: Option<(watch::Sender<bool>, JoinHandle<()>)>,
 }
@@ -84,8 +87,11 @@ impl Manager {
             stalls: watch::Sender::new(true),
             next_session: AtomicUsize::new(0),
         };
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut manager = Manager { address, world: Arc::new(world), serving: None };
+        let port = TcpSocket::new_v4().unwrap();
+        port.set_reuseaddr(true).unwrap();
+        port.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = port.local_addr().unwrap();
+        let mut manager = Manager { address, _port: port, world: Arc::new(world), serving: None };
         manager.serve();
         manager
     }
@@ -93,7 +99,6 @@ impl Manager {
     /// Opens the port again, at the same place.
     pub(super) fn serve(&mut self) {
         let listener = listen(ListenOn::Address(self.address)).unwrap();
-        self.address = listener.local_addr().unwrap();
         let world = self.world.clone();
         let handler = move |from: Peer, call| answer(world.clone(), from.address, call);
         let limits = Limits { drain_timeout: Duration::ZERO, ..Limits::default() };
