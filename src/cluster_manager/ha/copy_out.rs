@@ -619,6 +619,11 @@ mod tests {
         let mut read = Frames::within(MAX_PAYLOAD);
         let copied = |head: &Head| head.kind == Kind::CaughtUp;
         read_until(&mut standby, &mut read, copied).await;
+        let started = Instant::now();
+        while fakes.iter().filter(|(_, serving)| !serving.is_finished()).count() > 16 {
+            assert!(started.elapsed() < PATIENCE, "fakes without a connection are still served");
+            sleep(Duration::from_millis(1)).await;
+        }
         works(&source, &mut innocent, &mut frames).await;
         let started = Instant::now();
         while !names(&source).contains(&"standby".to_owned()) {
