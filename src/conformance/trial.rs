@@ -197,8 +197,6 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
-
     use super::*;
 
     #[test]
@@ -223,8 +221,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_target_that_does_not_answer_is_an_error() {
-        let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let refused = against_address(&[], ReplayOptions::default(), nobody, |_| {}).await;
+        let nobody = corona_net::testing::nobody();
+        let at = nobody.address();
+        let refused = against_address(&[], ReplayOptions::default(), at, |_| {}).await;
         let refused = refused.unwrap_err().to_string();
         assert!(refused.starts_with("no cluster manager answers at 127.0.0.1:"), "{refused}");
     }

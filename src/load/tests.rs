@@ -330,9 +330,8 @@ async fn a_run_that_is_stopped_ends_in_order() {
 
 #[tokio::test]
 async fn runs_that_cannot_begin_have_a_reason() {
-    let nobody = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let nobody = corona_net::testing::nobody();
+    let address = nobody.address();
     let begin = async |plan| {
         let error = run(plan, &Progress::default(), pending()).await.unwrap_err();
         error.to_string()

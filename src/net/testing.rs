@@ -1,11 +1,20 @@
 //! Waiting in tests, where what should happen soon may take long on a busy machine.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::{ListenOn, Reserved};
+
 /// How long a test waits before it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An address of loopback where nothing listens, as long as this is held: no other test gets its port.
+pub fn nobody() -> Reserved {
+    Reserved::new(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into()))
+        .unwrap_or_else(|error| panic!("no port is free: {error}"))
+}
 
 /// The result of work that should end soon.
 pub async fn soon<T>(work: impl Future<Output = T>) -> T {

@@ -1022,8 +1022,7 @@ mod tests {
 
     #[test]
     fn a_node_that_is_away_ends_the_reduce_in_the_end() {
-        let nobody = corona_net::ListenOn::Address(([127, 0, 0, 1], 0).into());
-        let nobody = corona_net::Reserved::new(nobody).unwrap();
+        let nobody = corona_net::testing::nobody();
         let closed = nobody.address();
         let fetched = fetch(&[event(MAP, &format!("http://{closed}"))], settings(1 << 20, None));
         let told = fetched.result.unwrap_err().to_string();

@@ -204,11 +204,11 @@ async fn no_instance_leads_without_zookeeper() {
 /// An instance that knows no leader keeps new connections for as long as is configured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_are_held_as_long_as_configured() {
-    const HOLD: Duration = Duration::from_secs(5);
+    const HOLD: Duration = Duration::from_secs(10);
     let Some(mut zookeeper) = ZooKeeper::start() else { return };
     let directory = tempfile::tempdir().unwrap();
     zookeeper.stop();
-    let settings = [("corona.cm.ha.hold.ms", "5000")];
+    let settings = [("corona.cm.ha.hold.ms", "10000")];
     let instance = Instance::start(&zookeeper, directory.path(), &settings).await;
     let connected = Instant::now();
     let mut held = connect(instance.running.thrift()).await;

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use compat_tests::cluster_peers::{Caller, DEFAULT, Driver};
+use compat_tests::serving::free_address;
 use compat_tests::task_tracker::node::signal;
 use compat_tests::{PATIENCE, corona, repository, start_plain, start_with, until, with_tls};
 use corona::access::{Identity, Role};
@@ -465,7 +466,7 @@ fn a_file_that_exists_is_not_overwritten_unasked() {
 
 #[test]
 fn a_manager_that_is_down_is_told_now_and_then() {
-    let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let nobody = free_address();
     let directory = tempfile::tempdir().unwrap();
     let relay = Relay::start(nobody, directory.path(), &[]);
     for _ in 0..5 {

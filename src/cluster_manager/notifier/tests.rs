@@ -1,6 +1,5 @@
 //! Sessions that answer, hang, refuse, close early or never were there.
 
-use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use tokio::io::AsyncReadExt;
@@ -20,14 +19,7 @@ use corona_cluster_pages::metrics::Metrics;
 use corona_config::NameSettings;
 use corona_engine::{Input, Reply, testing};
 use corona_model::types::{ResourceType, SessionInfo, SessionStatus};
-use corona_net::Reserved;
-use corona_net::testing::{soon, until};
-use corona_wire::server::ListenOn;
-
-/// An address where nobody listens, as long as this is held.
-fn nobody() -> Reserved {
-    Reserved::new(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap()
-}
+use corona_net::testing::{nobody, soon, until};
 
 /// Longer than a test waits.
 const LONG: Duration = Duration::from_secs(600);

@@ -79,9 +79,12 @@ impl<S: Service> Drop for Peer<S> {
     }
 }
 
-/// A port of this machine without a listener.
+/// An address of this machine where nothing listens as long as the process runs.
 pub(super) fn nowhere() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    let nobody = corona_net::testing::nobody();
+    let address = nobody.address();
+    std::mem::forget(nobody);
+    address
 }
 
 /// Pages by path, for a POST with the form behind it; everything else is not

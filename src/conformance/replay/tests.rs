@@ -7,8 +7,6 @@ use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use tokio::net::TcpListener;
-
 use super::dry_manager::DriverPorts;
 use super::names::LiveNames;
 use super::script::StepKind;
@@ -606,10 +604,10 @@ fn shifted(conversation: &Conversation, by: Duration) -> Conversation {
 #[tokio::test]
 async fn a_stage_plays_over_sockets() {
     let conversations = recorded("scenarios/session_lifecycle");
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let nobody = corona_net::testing::nobody();
     let options = ReplayOptions { speed: f64::INFINITY, ..options("nobody") };
     let stage = Stage::set(&conversations, options).await.unwrap();
-    let report = stage.play(nobody, async || Err(NoRestart::NotPossible)).await;
+    let report = stage.play(nobody.address(), async || Err(NoRestart::NotPossible)).await;
     assert!(!report.agrees());
     assert_eq!(report.calls.equal, 0, "{report}");
 }

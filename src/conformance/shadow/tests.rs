@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -31,8 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_panic_is_a_difference_and_not_the_end() {
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-    let relay = Relay::bind(RelayOptions::new("127.0.0.1:0".parse().unwrap(), nobody.clone()));
+    let nobody = corona_net::testing::nobody();
+    let primary = nobody.address().to_string();
+    let relay = Relay::bind(RelayOptions::new("127.0.0.1:0".parse().unwrap(), primary.clone()));
     let relay = relay.unwrap();
     let address = relay.address();
     let (own, entries) = feed(1 << 20, "full");
@@ -45,8 +46,7 @@ async fn a_panic_is_a_difference_and_not_the_end() {
         assert!(times.fetch_add(1, Ordering::SeqCst) > 0, "out of luck");
         load()
     });
-    let options =
-        ShadowOptions { primary: nobody, patience: PATIENCE, time_tolerance: USUAL_TOLERANCE };
+    let options = ShadowOptions { primary, patience: PATIENCE, time_tolerance: USUAL_TOLERANCE };
     let shadow = Shadow::start(load().unwrap(), configuration, options, entries, None).unwrap();
 
     // The primary is not there, so the shadow resynchronises and reads the configuration.

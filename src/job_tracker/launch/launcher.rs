@@ -589,9 +589,8 @@ pub(crate) mod tests {
 
     /// A task tracker that has ended: nobody listens at its port as long as the second value is held.
     fn gone() -> (Tracker, corona_net::Reserved) {
-        let any = corona_net::ListenOn::Address(([127, 0, 0, 1], 0).into());
-        let port = corona_net::Reserved::new(any).unwrap();
-        (Tracker { node: "node".into(), address: port.address().to_string().into() }, port)
+        let nobody = corona_net::testing::nobody();
+        (Tracker { node: "node".into(), address: nobody.address().to_string().into() }, nobody)
     }
 
     fn orders(numbers: std::ops::Range<i32>) -> Vec<Dispatch> {

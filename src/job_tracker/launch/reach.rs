@@ -162,7 +162,6 @@ async fn excuse(jobs: &[Job], nodes: BTreeSet<Arc<str>>, ms: i64) {
 #[cfg(test)]
 mod tests {
     use corona_mapreduce::TaskState;
-    use corona_net::{ListenOn, Reserved};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -221,8 +220,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let alive = listener.local_addr().unwrap();
         assert!(connect(alive).await.is_ok());
-        let nobody = ListenOn::Address(([127, 0, 0, 1], 0).into());
-        let nobody = Reserved::new(nobody).unwrap();
+        let nobody = corona_net::testing::nobody();
         let gone = nobody.address();
         assert_eq!(connect(gone).await.unwrap_err(), Answer::Refused);
         // Addresses of which this machine has no route are none that it can try.

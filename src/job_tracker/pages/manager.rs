@@ -366,11 +366,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_cluster_manager_that_is_not_there_is_not_asked_all_the_time() {
-        // A port that was just closed has no listener.
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let manager = Manager::new("127.0.0.1", port);
+        let nobody = corona_net::testing::nobody();
+        let manager = Manager::new("127.0.0.1", nobody.address().port());
         assert_eq!(manager.waits("1.1").await, Err(NoAnswer::Silent));
         assert_eq!(manager.kept.lock().unwrap().len(), 1);
         assert_eq!(manager.waits("1.1").await, Err(NoAnswer::Silent));

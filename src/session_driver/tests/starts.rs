@@ -308,8 +308,6 @@ async fn the_proxy_job_tracker_names_the_directory_of_jobs() {
     let proxy = Proxy::start(false);
     let found = system_dir(&endpoint(proxy.address), SOON).await.unwrap();
     assert_eq!(found, "hdfs://nn:9000/system");
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let nobody = listener.local_addr().unwrap();
-    drop(listener);
-    assert!(system_dir(&endpoint(nobody), SOON).await.is_err());
+    let nobody = corona_net::testing::nobody();
+    assert!(system_dir(&endpoint(nobody.address()), SOON).await.is_err());
 }

@@ -1,22 +1,28 @@
 //! A client's behaviour towards faulty peers.
 
+use corona_net::testing::nobody;
+use corona_net::{ListenOn, Reserved, listen};
+
 use super::*;
 use crate::io::DecodeError;
 use crate::testing::unhex;
 use crate::writables::ProtocolSignature;
 
 struct Fake {
+    /// No other test gets the port after the listener is closed.
+    port: Reserved,
     listener: TcpListener,
     client: inter_tracker::InterTrackerClient,
 }
 
 async fn fake(change: impl FnOnce(&mut ClientOptions)) -> Fake {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = local(listener.local_addr().unwrap().port());
+    let port = nobody();
+    let listener = listen(ListenOn::Address(port.address())).unwrap();
+    let address = local(port.address().port());
     let mut options = ClientOptions::new(alice());
     options.connect_patience = Duration::ZERO;
     change(&mut options);
-    Fake { listener, client: inter_tracker::InterTrackerClient::new(address, options) }
+    Fake { port, listener, client: inter_tracker::InterTrackerClient::new(address, options) }
 }
 
 impl Fake {
@@ -70,7 +76,7 @@ fn remote(text: &str) -> RemoteError {
 
 #[tokio::test]
 async fn a_closed_connection_is_opened_again_without_a_handshake() {
-    let Fake { listener, mut client } = fake(|_| {}).await;
+    let Fake { listener, mut client, .. } = fake(|_| {}).await;
     let peer = async {
         let mut raw = Fake::greet(&listener).await;
         let call = raw.call().await;
@@ -92,7 +98,7 @@ async fn a_closed_connection_is_opened_again_without_a_handshake() {
 
 #[tokio::test]
 async fn an_idle_connection_is_not_used_again() {
-    let Fake { listener, mut client } = fake(|options| options.max_idle = Duration::ZERO).await;
+    let Fake { listener, mut client, .. } = fake(|options| options.max_idle = Duration::ZERO).await;
     let peer = async {
         let mut raw = Fake::accept(&listener).await;
         let call = raw.call().await;
@@ -117,7 +123,7 @@ async fn an_idle_connection_is_not_used_again() {
 #[tokio::test]
 async fn versions_are_compared_when_there_are_no_signatures() {
     for (version, accepted) in [(29, true), (28, false)] {
-        let Fake { listener, mut client } = fake(|_| {}).await;
+        let Fake { listener, mut client, .. } = fake(|_| {}).await;
         let peer = async {
             let mut raw = Fake::accept(&listener).await;
             let call = raw.call().await;
@@ -145,7 +151,7 @@ async fn versions_are_compared_when_there_are_no_signatures() {
 
 #[tokio::test]
 async fn an_address_without_a_server() {
-    let Fake { listener, mut client } = fake(|_| {}).await;
+    let Fake { port: _port, listener, mut client } = fake(|_| {}).await;
     drop(listener);
     let error = soon(client.get_filesystem_name()).await.unwrap_err();
     assert!(error.is_connect(), "{error}");
@@ -153,17 +159,16 @@ async fn an_address_without_a_server() {
 
 #[tokio::test]
 async fn somebody_there_a_little_later() {
-    let Fake { listener, mut client } = fake(|options| {
+    let Fake { port, listener, mut client } = fake(|options| {
         options.connect_patience = Duration::from_secs(60);
         options.connect_pause = Duration::from_millis(10);
     })
     .await;
-    let address = listener.local_addr().unwrap();
     drop(listener);
     let peer = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let listener = corona_net::listen(corona_net::ListenOn::Address(address));
-        let mut raw = Fake::greet(&listener.unwrap()).await;
+        let listener = listen(ListenOn::Address(port.address())).unwrap();
+        let mut raw = Fake::greet(&listener).await;
         let call = raw.call().await;
         raw.reply(call.id, text("name")).await;
         raw
@@ -208,7 +213,7 @@ async fn no_reply_in_time() {
     let impatient = |options: &mut ClientOptions| {
         options.call_timeout = Some(Duration::from_millis(200));
     };
-    let Fake { listener, mut client } = fake(impatient).await;
+    let Fake { listener, mut client, .. } = fake(impatient).await;
     let (result, _silent) =
         soon(async { tokio::join!(client.get_filesystem_name(), Fake::accept(&listener)) }).await;
     let error = result.unwrap_err();
@@ -220,7 +225,7 @@ async fn no_reply_in_time() {
 /// call's.
 #[tokio::test]
 async fn a_call_that_is_dropped() {
-    let Fake { listener, mut client } = fake(|_| {}).await;
+    let Fake { listener, mut client, .. } = fake(|_| {}).await;
     let peer = async {
         let mut raw = Fake::greet(&listener).await;
         raw.call().await;
@@ -287,7 +292,7 @@ async fn replies_that_are_none() {
 
 #[tokio::test]
 async fn a_reply_that_comes_in_pieces() {
-    let Fake { listener, mut client } = fake(|_| {}).await;
+    let Fake { listener, mut client, .. } = fake(|_| {}).await;
     let long = "x".repeat(65_535);
     let calls = 20;
     let peer = async {
@@ -339,7 +344,7 @@ async fn a_reply_without_end() {
 #[tokio::test]
 async fn a_call_that_is_too_large() {
     let small = |options: &mut ClientOptions| options.max_call_bytes = 300;
-    let Fake { listener, mut client } = fake(small).await;
+    let Fake { listener, mut client, .. } = fake(small).await;
     let peer = Fake::greet(&listener);
     let long = Some("x".repeat(301));
     let call = client.report_task_tracker_error(long, None, None);

@@ -22,13 +22,13 @@ impl TestTracker {
         assert_eq!(same, handed);
         assert!(text.len() <= most, "{} bytes, and {most} were expected: {text}", text.len());
         let handed: HandedTracker = serde_json::from_str(&change(text)).unwrap();
-        let umbilical = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut parts = parts(self.root.path(), umbilical.local_addr().unwrap());
+        let umbilical = nobody();
+        let mut parts = parts(self.root.path(), umbilical.address());
         change_parts(&mut parts);
         let former = Former::read(handed, &parts.localiser, TableLimits::default());
         self.tracker = Tracker::go_on(parts, former);
         let actions = self.tracker.action_services(Arc::new(NoJobTrackers));
-        self.actions = Running::start(actions, 0).await;
+        self.actions = Running::start(actions);
         self.umbilical = Running::on(umbilical, self.tracker.umbilical_services());
     }
 

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -33,32 +32,35 @@ use corona_hadoop::writables::{
     SessionTrackers, StateUpdate, Task, TaskCompletionEvent, TaskState, TaskStatus,
     TaskTrackerStatus,
 };
-use corona_net::testing::{some, soon, until};
+use corona_net::testing::{nobody, some, soon, until};
+use corona_net::{ListenOn, Reserved, listen};
 use corona_process::procfs;
 
 /// A server that runs until this is dropped.
 struct Running {
     address: InetAddress,
+    port: Reserved,
     stop: channel::Sender<bool>,
     server: JoinHandle<()>,
 }
 
 impl Running {
-    async fn start(services: Services, port: u16) -> Running {
-        Running::on(TcpListener::bind(("127.0.0.1", port)).await.unwrap(), services)
+    fn start(services: Services) -> Running {
+        Running::on(nobody(), services)
     }
 
-    fn on(listener: TcpListener, services: Services) -> Running {
-        let port = listener.local_addr().unwrap().port();
+    fn on(port: Reserved, services: Services) -> Running {
+        let listener = listen(ListenOn::Address(port.address())).unwrap();
         let (stop, stopped) = channel::channel(false);
         let server = tokio::spawn(Server::new(listener, services, Limits::default()).run(stopped));
-        Running { address: local(port), stop, server }
+        Running { address: local(port.address().port()), port, stop, server }
     }
 
-    /// It has no listener any more.
-    async fn stop(self) {
+    /// It has no listener any more, and no other one gets its port as long as the result is held.
+    async fn stop(self) -> Reserved {
         self.stop.send_replace(true);
         soon(self.server).await.unwrap();
+        self.port
     }
 }
 
@@ -87,11 +89,11 @@ struct Peer {
 }
 
 impl Peer {
-    async fn serve(self: &Arc<Peer>, port: u16) -> Running {
+    fn serve(self: &Arc<Peer>) -> Running {
         let services = Services::new()
             .offer(inter_tracker::Served::new(self.clone()))
             .offer(inter_corona_job_tracker::Served::new(self.clone()));
-        Running::start(services, port).await
+        Running::start(services)
     }
 
     /// The reports on an attempt, in order.
@@ -243,15 +245,15 @@ impl TestTracker {
     /// With other settings.
     async fn with(change: impl FnOnce(&mut Parts)) -> TestTracker {
         let root = tempfile::tempdir().unwrap();
-        let umbilical = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut parts = parts(root.path(), umbilical.local_addr().unwrap());
+        let umbilical = nobody();
+        let mut parts = parts(root.path(), umbilical.address());
         change(&mut parts);
         let tracker = Tracker::start(parts);
         let actions = tracker.action_services(Arc::new(NoJobTrackers));
-        let actions = Running::start(actions, 0).await;
+        let actions = Running::start(actions);
         let umbilical = Running::on(umbilical, tracker.umbilical_services());
         let peer = Arc::new(Peer::default());
-        let job_tracker = peer.serve(0).await;
+        let job_tracker = peer.serve();
         let trackers =
             SessionTrackers { job_tracker: job_tracker.address.clone(), secondary: None };
         let session = SessionInfo { handle: Some("s1".to_owned()), trackers };

@@ -18,16 +18,16 @@ async fn a_secondary_knows_the_successor_of_a_job_tracker() {
     let mut world =
         TestTracker::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
     let parent = Arc::new(Peer::default());
-    let parent_server = parent.serve(0).await;
+    let parent_server = parent.serve();
     world.session.trackers.secondary = Some(parent_server.address.clone());
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
     until("a heartbeat", || world.peer.count() >= 1).await;
     let next = Arc::new(Peer::default());
-    let next_server = next.serve(0).await;
+    let next_server = next.serve();
     let old = std::mem::replace(&mut world.job_tracker, next_server);
     let old_address = old.address.clone();
-    old.stop().await;
+    let _port = old.stop().await;
     until("the parent is asked", || parent.asked_for.lock().unwrap().len() >= 2).await;
     assert!(parent.asked_for.lock().unwrap().iter().all(|address| *address == old_address));
     *parent.new_address.lock().unwrap() = Some(world.job_tracker.address.clone());
@@ -45,13 +45,13 @@ async fn a_secondary_without_a_successor_is_not_asked_for_ever() {
     })
     .await;
     let parent = Arc::new(Peer::default());
-    let parent_server = parent.serve(0).await;
+    let parent_server = parent.serve();
     world.session.trackers.secondary = Some(parent_server.address.clone());
     let task = world.task("map", PROGRAM, &[]);
     world.launched(&task).await;
     until("a heartbeat", || world.peer.count() >= 1).await;
-    let other = Arc::new(Peer::default()).serve(0).await;
-    std::mem::replace(&mut world.job_tracker, other).stop().await;
+    let other = Arc::new(Peer::default()).serve();
+    let _port = std::mem::replace(&mut world.job_tracker, other).stop().await;
     until("nothing is left", || world.is_empty()).await;
     assert_eq!(parent.asked_for.lock().unwrap().len(), 3);
 }
@@ -104,7 +104,7 @@ async fn a_job_tracker_that_says_nothing_is_given_up() {
         parts.settings.reports.max_errors = 2;
     })
     .await;
-    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     world.session.trackers.job_tracker = local(silent.local_addr().unwrap().port());
     let task = world.task("map", PROGRAM, &[]);
     world.launch(&task).await;
@@ -119,13 +119,13 @@ async fn a_job_tracker_that_launches_is_the_one_to_tell_when_the_old_one_has_gon
     let child = world.launched(&task).await;
     until("a heartbeat", || world.peer.count() >= 1).await;
     let next = Arc::new(Peer::default());
-    let next_server = next.serve(0).await;
+    let next_server = next.serve();
     let old = std::mem::replace(&mut world.job_tracker, next_server);
     world.session.trackers.job_tracker = world.job_tracker.address.clone();
     let mut second = task.clone();
     second.attempt.task.number += 1;
     world.launch(&second).await;
-    old.stop().await;
+    let _port = old.stop().await;
     next.told(&task.attempt, TaskState::Running).await;
     next.told(&second.attempt, TaskState::Running).await;
     child.leave(1);
