@@ -2,7 +2,7 @@
 //!
 //! A process may end between two reads, so everything about one is optional.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ use super::proc_text::{Stat, number_after};
 
 /// The most that is read of the environment of a process.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
+/// Pauses before further looks at environments that were empty.
+const EMPTY_AGAIN: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(90)];
 
 /// One process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,14 +140,38 @@ impl Procfs {
         Some(children)
     }
 
-    /// A variable as it was when a process started; `None` when it was not set or we may not look.
-    pub fn variable(&self, pid: i32, name: &str) -> Option<String> {
+    /// A variable as it was when each of these processes started, by their numbers: of those that had it, and at which
+    /// we may look. A process that is about to become another program shows no environment for a moment, so empty ones are
+    /// looked at again, a tenth of a second later at most. It blocks.
+    pub fn variables(&self, processes: &[Process], name: &str) -> HashMap<i32, String> {
+        // Zombies, and processes of the kernel, have no memory.
+        let mut left: Vec<Process> = processes.to_vec();
+        left.retain(|process| process.virtual_bytes > 0 && !process.is_zombie);
+        let mut found = HashMap::new();
+        let mut pauses = EMPTY_AGAIN.into_iter();
+        loop {
+            left.retain(|process| {
+                let environment = self.environment(process.pid);
+                let value = environment.as_ref().and_then(|all| value_in(all, name));
+                found.extend(value.map(|value| (process.pid, value)));
+                environment.is_some_and(|all| all.is_empty())
+            });
+            let Some(pause) = pauses.next().filter(|_| !left.is_empty()) else { return found };
+            std::thread::sleep(pause);
+            left.retain(|process| {
+                self.process(process.pid).is_some_and(|now| {
+                    now.start_ticks == process.start_ticks && now.virtual_bytes > 0
+                })
+            });
+        }
+    }
+
+    /// What a process has in its environment; `None` when it has ended or we may not look.
+    fn environment(&self, pid: i32) -> Option<Vec<u8>> {
         let file = fs::File::open(self.open(&format!("{pid}/environ"))).ok()?;
         let mut environment = Vec::new();
         file.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
-        let mut variables = environment.split(|byte| *byte == 0);
-        let value = variables.find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
-        value.map(|value| String::from_utf8_lossy(value).into_owned())
+        Some(environment)
     }
 
     /// The entries of a directory that are numbers.
@@ -159,6 +185,13 @@ impl Procfs {
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.root.join(below)
     }
+}
+
+/// The value of a variable in an environment.
+fn value_in(environment: &[u8], name: &str) -> Option<String> {
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value = variables.find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    value.map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
 /// The resource use of a process. Values that cannot be read are none.
@@ -521,9 +554,46 @@ mod tests {
         let (name, value) = std::env::vars()
             .find(|(name, value)| !name.contains('=') && !value.is_empty())
             .unwrap();
-        assert_eq!(Procfs::system().variable(pid, &name), Some(value));
-        assert_eq!(Procfs::system().variable(pid, "A_NAME_THAT_NOBODY_USES"), None);
+        assert_eq!(Procfs::system().variables(&[this], &name), HashMap::from([(pid, value)]));
+        assert!(Procfs::system().variables(&[this], "A_NAME_THAT_NOBODY_USES").is_empty());
         assert!(!boot_id().is_empty());
+    }
+
+    /// A directory like `/proc` with one process, and the path of its environment.
+    fn procfs_of_one() -> (tempfile::TempDir, Procfs, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("7")).unwrap();
+        let stat = "7 (a) S 1 7 39 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 2000 8192 3 1";
+        fs::write(root.path().join("7/stat"), stat).unwrap();
+        let (procfs, environ) = (Procfs::at(root.path()), root.path().join("7/environ"));
+        (root, procfs, environ)
+    }
+
+    #[test]
+    fn a_process_between_two_programs_is_looked_at_again() {
+        let (root, procfs, environ) = procfs_of_one();
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &environ, fifo, 0o600.into(), 0).unwrap();
+        let next = root.path().join("next");
+        fs::write(&next, "A=b\0NOTE=one\0").unwrap();
+        let programs = std::thread::spawn(move || {
+            // Both ends are open now: the first look finds nothing when this one is closed.
+            let empty = fs::OpenOptions::new().write(true).open(&environ).unwrap();
+            fs::rename(next, environ).unwrap();
+            drop(empty);
+        });
+        let found = procfs.variables(&procfs.all(), "NOTE");
+        programs.join().unwrap();
+        assert_eq!(found, HashMap::from([(7, "one".to_owned())]));
+    }
+
+    #[test]
+    fn a_process_without_an_environment_carries_nothing() {
+        let (_root, procfs, environ) = procfs_of_one();
+        fs::write(environ, "").unwrap();
+        assert!(procfs.variables(&procfs.all(), "NOTE").is_empty());
+        // The list and the process; its environment three times, and the process again before the second and third.
+        assert_eq!(procfs.opened(), 2 + 3 + 2);
     }
 
     #[test]

@@ -212,11 +212,12 @@ pub fn may_mount() -> bool {
 
 /// Processes of tasks of the task tracker that lives here.
 fn processes(root: &Path) -> Vec<Process> {
-    let ours = |process: &Process| {
-        let note = Procfs::system().variable(process.pid, NOTE);
-        note.is_some_and(|note| Path::new(&note).starts_with(root)) && !process.is_zombie
-    };
-    Process::all().into_iter().filter(ours).collect()
+    let mut all = Process::all();
+    let notes = Procfs::system().variables(&all, NOTE);
+    all.retain(|process| {
+        notes.get(&process.pid).is_some_and(|note| Path::new(note).starts_with(root))
+    });
+    all
 }
 
 fn described(process: &Process) -> String {

@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -98,32 +99,28 @@ pub fn end_orphans(local_dirs: &[PathBuf], delay: Duration, adopted: &HashSet<Os
 /// Ends the processes of these notes: SIGTERM, after the delay SIGKILL. Returns the number of processes that were still
 /// there. It blocks.
 pub fn end_noted(notes: &[PathBuf], delay: Duration) -> usize {
-    let noted = || -> Vec<Process> {
-        let all = Process::all();
-        notes.iter().flat_map(|name| of_note(&all, name)).collect()
-    };
-    end(&noted, Instant::now() + delay)
+    end(&|| of_notes(notes), Instant::now() + delay)
 }
 
-/// The processes that belong to a note: the named one, its group, and all that carry its name.
-pub(super) fn of_note(all: &[Process], name: &Path) -> Vec<Process> {
-    let leader = read(name).and_then(|(pid, start)| {
-        all.iter().find(|process| process.pid == pid && process.start_ticks == start)
-    });
-    let mut found = leader.map_or_else(Vec::new, |leader| tree(all, leader.pid));
-    if let Some(leader) = leader.filter(|leader| !found.contains(leader)) {
-        found.push(*leader);
+/// The processes that belong to these notes: the named ones, their groups, and all that carry one of the names.
+fn of_notes(notes: &[PathBuf]) -> Vec<Process> {
+    let all = Process::all();
+    let mut found = HashSet::new();
+    for (pid, start) in notes.iter().filter_map(|note| read(note)) {
+        let leader = all.iter().find(|process| process.pid == pid && process.start_ticks == start);
+        let family = leader.map_or_else(Vec::new, |leader| tree(&all, leader.pid));
+        found.extend(leader.into_iter().chain(&family).map(|process| process.pid));
     }
-    let name = name.to_string_lossy();
-    for process in all {
-        let note = || Procfs::system().variable(process.pid, NOTE);
-        if !found.contains(process) && note().is_some_and(|note| note == name) {
-            found.push(*process);
-        }
-    }
+    let names: HashSet<_> = notes.iter().map(|note| note.to_string_lossy()).collect();
+    let carried = Procfs::system().variables(&all, NOTE);
+    found.extend(
+        carried.iter().filter(|(_, note)| names.contains(note.as_str())).map(|(pid, _)| pid),
+    );
     let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
-    found.retain(|process| !process.is_zombie && process.pid != ourselves);
-    found
+    let belongs = |process: &Process| {
+        found.contains(&process.pid) && !process.is_zombie && process.pid != ourselves
+    };
+    all.into_iter().filter(belongs).collect()
 }
 
 /// Number and start of the process that a note names, if that was since the machine started.
@@ -231,7 +228,7 @@ impl Leftovers {
             for ended in blocking(move || look(&procfs, ended)).await {
                 // Those that are slow to end delay no others.
                 spawn_blocking(move || {
-                    end(&|| of_note(&Process::all(), &ended.note), ended.deadline);
+                    end(&|| of_notes(slice::from_ref(&ended.note)), ended.deadline);
                     forget(&ended);
                 });
             }
@@ -257,16 +254,10 @@ fn with_leftovers(procfs: &Procfs, ended: Vec<Ended>) -> Vec<Ended> {
     // What is older than all of them was started by none.
     let since = ended.iter().map(|ended| read(&ended.note).map_or(0, |(_, start)| start)).min();
     let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
-    let may_carry = |process: &Process| {
-        // Those of the kernel have no memory.
-        process.start_ticks >= since.unwrap_or(0)
-            && process.virtual_bytes > 0
-            && !process.is_zombie
-            && process.pid != ourselves
-    };
-    let candidates = procfs.all().into_iter().filter(may_carry);
-    let carried: HashSet<String> =
-        candidates.filter_map(|process| procfs.variable(process.pid, NOTE)).collect();
+    let may_carry =
+        |process: &Process| process.start_ticks >= since.unwrap_or(0) && process.pid != ourselves;
+    let candidates: Vec<Process> = procfs.all().into_iter().filter(may_carry).collect();
+    let carried: HashSet<String> = procfs.variables(&candidates, NOTE).into_values().collect();
     let is_left = |ended: &Ended| carried.contains(&*ended.note.to_string_lossy());
     let (left, over): (Vec<Ended>, Vec<Ended>) = ended.into_iter().partition(is_left);
     over.iter().for_each(forget);
@@ -296,7 +287,7 @@ mod tests {
 
     /// A process that ignores SIGTERM and starts another one in a session of its own.
     fn stubborn(note: &Path) -> Child {
-        // A process that is about to become another program shows no environment for a moment. Both shells stay.
+        // Both shells stay, so both have an environment.
         let script = "trap '' TERM; setsid bash -c 'echo ready; sleep 60; :' & \
                       for _ in $(seq 60); do sleep 1; done";
         let mut child = Command::new("bash")
@@ -327,7 +318,7 @@ mod tests {
         // The shell, the one in a session of its own, mostly a sleep of each.
         assert!(found >= 2, "{found}");
         assert!(!child.wait().unwrap().success());
-        assert_eq!(of_note(&Process::all(), &name), []);
+        assert_eq!(of_notes(&[name]), []);
         assert_eq!(fs::read_dir(dir.path().join(layout::PROCESSES)).unwrap().count(), 0);
     }
 
@@ -429,7 +420,8 @@ mod tests {
         fs::write(&own, format!("{pid} {start} {boot}")).unwrap();
         assert!(end_orphans(&[dir.path().to_owned()], Duration::ZERO, &HashSet::new()) >= 1);
         other.wait().unwrap();
-        end(&|| of_note(&Process::all(), &another), Instant::now());
-        assert_eq!(of_note(&Process::all(), &another), []);
+        let another = [another];
+        end(&|| of_notes(&another), Instant::now());
+        assert_eq!(of_notes(&another), []);
     }
 }

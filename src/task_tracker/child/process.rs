@@ -152,12 +152,11 @@ pub fn adopt(
 /// nobody waits for them. It blocks.
 pub fn end_strays(adopted: &[i32]) {
     let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
-    let is_stray = |process: &Process| {
-        process.parent == ourselves
-            && !adopted.contains(&process.pid)
-            && Procfs::system().variable(process.pid, orphans::NOTE).is_none()
-    };
-    for stray in Process::all().into_iter().filter(is_stray) {
+    let mut strays = Process::all();
+    strays.retain(|process| process.parent == ourselves && !adopted.contains(&process.pid));
+    let of_tasks = Procfs::system().variables(&strays, orphans::NOTE);
+    strays.retain(|process| !of_tasks.contains_key(&process.pid));
+    for stray in strays {
         let Some(pid) = Pid::from_raw(stray.pid) else { continue };
         // One that has ended is only waited for.
         let _ = kill_process(pid, Signal::KILL);
