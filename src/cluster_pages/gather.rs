@@ -1,12 +1,14 @@
 //! Copies the data that the web shows from the engine, in pieces, so that other work does not wait
 //! long.
 //!
-//! A copy is reused for ten times as long as it took to make, so copying never takes more than a
-//! tenth of a processor, whatever the size of the cluster and the number of readers.
+//! A copy is reused for ten times the processor time that it took to make, so copying never takes more than a
+//! tenth of a processor, whatever the size of the cluster and the number of readers. After a change through the pages
+//! no copy of before is reused, so that the operator sees the change at once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::places::Places;
@@ -119,6 +121,13 @@ impl<M: Manager> Gather<M> {
         }
     }
 
+    /// What is gathered from now on is of now.
+    pub(crate) fn forget(&self) {
+        self.sessions.forget();
+        self.nodes.forget();
+        self.pools.forget();
+    }
+
     /// The few numbers that cost nothing.
     pub(crate) fn overview(&self) -> Overview {
         self.manager.look(|engine, now| Overview {
@@ -229,9 +238,16 @@ impl<M: Manager> Gather<M> {
 /// A copy, and how long it is good for.
 #[derive(Debug)]
 struct Cached<T> {
-    copy: Mutex<Option<Copy<T>>>,
+    kept: Mutex<Kept<T>>,
     /// Held while a new one is made; other tasks wait for it.
     making: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Kept<T> {
+    copy: Option<Copy<T>>,
+    /// How often the copies until then were forgotten.
+    forgotten: u64,
 }
 
 #[derive(Debug)]
@@ -242,7 +258,8 @@ struct Copy<T> {
 
 impl<T> Default for Cached<T> {
     fn default() -> Self {
-        Cached { copy: Mutex::new(None), making: tokio::sync::Mutex::default() }
+        let kept = Mutex::new(Kept { copy: None, forgotten: 0 });
+        Cached { kept, making: tokio::sync::Mutex::default() }
     }
 }
 
@@ -255,24 +272,58 @@ impl<T> Cached<T> {
         if let Some(value) = self.present() {
             return value;
         }
-        let started = Instant::now();
-        let value = Arc::new(make().await);
-        let took = started.elapsed();
-        let good_until = Instant::now() + (took * REUSE).min(LONGEST_REUSE);
-        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
-        *copy = Some(Copy { value: value.clone(), good_until });
+        let forgotten = self.lock().forgotten;
+        let (value, took) = with_cpu_time(make()).await;
+        let value = Arc::new(value);
+        self.keep(&value, (took * REUSE).min(LONGEST_REUSE), forgotten);
         value
     }
 
-    fn present(&self) -> Option<Arc<T>> {
-        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
-        let good = copy.as_ref().is_some_and(|copy| Instant::now() < copy.good_until);
-        if !good {
-            // A stale copy need not be kept until the next request.
-            *copy = None;
+    /// Keeps a copy, unless copies were forgotten since it was begun.
+    fn keep(&self, value: &Arc<T>, good: Duration, forgotten: u64) {
+        let mut kept = self.lock();
+        if kept.forgotten == forgotten {
+            kept.copy = Some(Copy { value: value.clone(), good_until: Instant::now() + good });
         }
-        copy.as_ref().map(|copy| copy.value.clone())
     }
+
+    /// Copies of before, and one that is being made, serve no later request.
+    fn forget(&self) {
+        let mut kept = self.lock();
+        kept.copy = None;
+        kept.forgotten += 1;
+    }
+
+    fn present(&self) -> Option<Arc<T>> {
+        // A stale copy need not be kept until the next request.
+        let mut kept = self.lock();
+        kept.copy = kept.copy.take().filter(|copy| Instant::now() < copy.good_until);
+        kept.copy.as_ref().map(|copy| copy.value.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept<T>> {
+        // Each change is one step.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The result of work, and the time that processors spent on it: on a busy machine it takes longer without costing more.
+async fn with_cpu_time<T>(work: impl Future<Output = T>) -> (T, Duration) {
+    let mut work = pin!(work);
+    let mut took = Duration::ZERO;
+    let result = poll_fn(|context| {
+        let before = cpu_time_of_thread();
+        let polled = work.as_mut().poll(context);
+        took += cpu_time_of_thread().saturating_sub(before);
+        polled
+    });
+    let result = result.await;
+    (result, took)
+}
+
+fn cpu_time_of_thread() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 fn first_waits(sessions: &[RunningSession]) -> FirstWaits {
@@ -341,6 +392,34 @@ pub(crate) fn silent_hosts<'a>(
 mod tests {
     use super::*;
     use crate::testing::running_session;
+
+    #[tokio::test]
+    async fn copies_are_reused_until_they_are_forgotten() {
+        let cached = Cached::default();
+        cached.keep(&Arc::new(1), Duration::from_secs(600), 0);
+        assert_eq!(*cached.get(async || 2).await, 1);
+        cached.forget();
+        assert_eq!(*cached.get(async || 3).await, 3);
+        // One that was begun before is not kept either.
+        cached.forget();
+        cached.keep(&Arc::new(4), Duration::from_secs(600), 0);
+        assert_eq!(*cached.get(async || 5).await, 5);
+    }
+
+    #[tokio::test]
+    async fn waiting_costs_no_processor_time() {
+        let wait = Duration::from_secs(1);
+        let (result, took) = with_cpu_time(async move {
+            tokio::time::sleep(wait).await;
+            std::thread::sleep(wait);
+            7
+        })
+        .await;
+        assert!(result == 7 && took < wait, "{took:?}");
+        let (_, took) =
+            with_cpu_time(async { (0..1_000_000).map(std::hint::black_box).sum::<u64>() }).await;
+        assert!(took > Duration::ZERO);
+    }
 
     #[test]
     fn only_sessions_that_were_granted_a_slot_have_a_first_wait() {

@@ -128,6 +128,11 @@ impl<M: Manager> Pages<M> {
         }
     }
 
+    /// Ends the reuse of copies, so that the next answers show a change that was just made.
+    pub fn forget_copies(&self) {
+        self.gather.forget();
+    }
+
     /// Adds the present use of slots and the latencies up to now to the history.
     pub fn take_sample(&self) {
         let Overview { now, slots, .. } = self.gather.overview();
@@ -335,7 +340,7 @@ impl<M: Manager> Pages<M> {
             Some("0") => false,
             _ => return api::refuse((StatusCode::BAD_REQUEST, "on: expected 0 or 1".to_owned())),
         };
-        let applied = self.manager.apply(Input::DrainNode { node: name.into(), on }).await;
+        let applied = self.apply(Input::DrainNode { node: name.into(), on }).await;
         if applied.is_err() {
             let error = "the cluster manager is in safe mode: no node can be drained".to_owned();
             return api::refuse((StatusCode::SERVICE_UNAVAILABLE, error));
@@ -375,6 +380,13 @@ impl<M: Manager> Pages<M> {
         self.make_json(move || corona_api::cluster::NodeRestarting { in_place }).await
     }
 
+    /// Makes a change for an operator, who sees it in the next answer.
+    async fn apply(&self, input: Input) -> Result<Reply, Refusal> {
+        let applied = self.manager.apply(input).await;
+        self.forget_copies();
+        applied
+    }
+
     /// Ends a session, if the sender knows the token and may make administrative calls.
     async fn kill(&self, handle: &str, form: Form, peer: SocketAddr) -> Answer {
         let action = format!("end session {handle}");
@@ -390,7 +402,7 @@ impl<M: Manager> Pages<M> {
             return self.not_found("No session with this id is running.");
         }
         tracing::info!("Killing session {handle}");
-        match self.manager.apply(Input::KillSession { handle: handle.into() }).await {
+        match self.apply(Input::KillSession { handle: handle.into() }).await {
             Err(Refusal::SafeMode) => self.kill_page(handle, Some(SAFE_MODE)).await,
             Ok(_) | Err(_) => {
                 tracing::info!("{} killed session {handle}", peer.ip());
@@ -488,7 +500,7 @@ impl<M: Manager> Pages<M> {
         if self.gather.node(name).is_none() {
             return Err(Denial::UnknownNode);
         }
-        match self.manager.apply(Input::ClearBlacklist { node: name.into(), kind }).await {
+        match self.apply(Input::ClearBlacklist { node: name.into(), kind }).await {
             Ok(Reply::BlacklistCleared { kinds }) => {
                 tracing::info!("{} lifted the blacklisting of node {name}", peer.ip());
                 Ok(kinds)
