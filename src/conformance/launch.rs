@@ -289,7 +289,7 @@ mod tests {
             conf_dir: None,
             overrides: vec![],
             arguments: vec![],
-            ready_within: Duration::from_secs(5),
+            ready_within: Duration::from_secs(60),
         };
         // `sh cluster-manager` finds no such script.
         let error = launch.start().unwrap_err();

@@ -87,7 +87,7 @@ impl Instance {
     /// What it shows of itself. `None` while it does not answer.
     pub(super) async fn status(&self) -> Option<Json> {
         let web = self.running.http()?;
-        let body = tokio::time::timeout(Duration::from_secs(2), get(web, "/api/v1/status")).await;
+        let body = tokio::time::timeout(Duration::from_secs(5), get(web, "/api/v1/status")).await;
         body.ok()?.ok()
     }
 

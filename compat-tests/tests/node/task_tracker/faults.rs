@@ -7,14 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::JobTracker;
 use compat_tests::task_tracker::node::runs;
 use compat_tests::task_tracker::steps::TaskRole;
-use compat_tests::task_tracker::until;
+use compat_tests::task_tracker::{PATIENCE, until};
 use corona::hadoop::writables::{Phase, TaskState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -170,7 +169,7 @@ fn nonsense_disturbs_nobody() {
                 let _ = stream.shutdown().await;
                 let mut answer = Vec::new();
                 let end = stream.read_to_end(&mut answer);
-                let end = tokio::time::timeout(compat_tests::task_tracker::PATIENCE, end).await;
+                let end = tokio::time::timeout(PATIENCE, end).await;
                 assert!(end.is_ok(), "{what} at {address}");
                 assert!(answer.len() < 1000, "{what} at {address}: {answer:?}");
             }
@@ -335,7 +334,7 @@ fn unfinished_calls_do_not_disturb_job_trackers_and_tasks() {
         let mut calls = 0;
         while closed.load(Ordering::Relaxed) < 50 || calls < 100 {
             let call = job_tracker.submit(Vec::new());
-            timeout(Duration::from_secs(5), call).await.expect("a reply in time");
+            timeout(PATIENCE, call).await.expect("a reply");
             calls += 1;
         }
         world.still_works().await;
