@@ -1,9 +1,10 @@
 //! Copies the data that the web shows from the engine, in pieces, so that other work does not wait
 //! long.
 //!
-//! A copy is reused for ten times the processor time that it took to make, so copying never takes more than a
-//! tenth of a processor, whatever the size of the cluster and the number of readers. After a change through the pages
-//! no copy of before is reused, so that the operator sees the change at once.
+//! A copy is reused for ten times the processor time that it took to make, but
+//! for ten seconds at most. So the copying of sessions, of nodes and of pools takes a tenth of a processor each, whatever
+//! the number of readers, unless one copy takes longer than a second. After a change over HTTP no earlier copy is reused,
+//! so that the operator sees the change at once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::{Future, poll_fn};
@@ -121,11 +122,19 @@ impl<M: Manager> Gather<M> {
         }
     }
 
-    /// What is gathered from now on is of now.
+    /// Discards all copies. Later readers copy the engine again.
     pub(crate) fn forget(&self) {
         self.sessions.forget();
         self.nodes.forget();
         self.pools.forget();
+    }
+
+    /// Has the present copies reused for as long as a test may take.
+    #[cfg(feature = "testing")]
+    pub(crate) fn keep_copies(&self) {
+        self.sessions.keep_long();
+        self.nodes.keep_long();
+        self.pools.keep_long();
     }
 
     /// The few numbers that cost nothing.
@@ -206,9 +215,9 @@ impl<M: Manager> Gather<M> {
 
     /// All groups and pools.
     pub(crate) async fn pools(&self) -> Arc<Pools> {
-        let sessions = self.sessions().await;
         self.pools
-            .get(|| async move {
+            .get(|| async {
+                let sessions = self.sessions().await;
                 let (mut views, used) = self.manager.look(|engine, _| {
                     let used = ResourceType::ALL.map(|kind| engine.slots(kind).used);
                     (engine.pools(), PerType(used))
@@ -246,7 +255,7 @@ struct Cached<T> {
 #[derive(Debug)]
 struct Kept<T> {
     copy: Option<Copy<T>>,
-    /// How often the copies until then were forgotten.
+    /// The number of calls of `forget`.
     forgotten: u64,
 }
 
@@ -287,11 +296,18 @@ impl<T> Cached<T> {
         }
     }
 
-    /// Copies of before, and one that is being made, serve no later request.
+    /// Earlier copies, and one that is being made, serve no later request.
     fn forget(&self) {
         let mut kept = self.lock();
         kept.copy = None;
         kept.forgotten += 1;
+    }
+
+    #[cfg(feature = "testing")]
+    fn keep_long(&self) {
+        if let Some(copy) = &mut self.lock().copy {
+            copy.good_until = Instant::now() + Duration::from_secs(600);
+        }
     }
 
     fn present(&self) -> Option<Arc<T>> {
@@ -408,7 +424,7 @@ mod tests {
 
     #[tokio::test]
     async fn waiting_costs_no_processor_time() {
-        let wait = Duration::from_secs(1);
+        let wait = Duration::from_millis(200);
         let (result, took) = with_cpu_time(async move {
             tokio::time::sleep(wait).await;
             std::thread::sleep(wait);

@@ -77,6 +77,15 @@ pub struct Pages<M: Manager> {
     pub(crate) front: Front,
 }
 
+/// Discards all copies when it is dropped.
+struct ForgetsCopies<'a, M: Manager>(&'a Gather<M>);
+
+impl<M: Manager> Drop for ForgetsCopies<'_, M> {
+    fn drop(&mut self) {
+        self.0.forget();
+    }
+}
+
 impl<M: Manager> Pages<M> {
     /// The pages of a cluster manager with these settings, for peers that the gate lets in. `wire` are the
     /// counters of its Thrift server.
@@ -131,6 +140,12 @@ impl<M: Manager> Pages<M> {
     /// Ends the reuse of copies, so that the next answers show a change that was just made.
     pub fn forget_copies(&self) {
         self.gather.forget();
+    }
+
+    /// Has the present copies reused for as long as a test may take.
+    #[cfg(feature = "testing")]
+    pub fn keep_copies(&self) {
+        self.gather.keep_copies();
     }
 
     /// Adds the present use of slots and the latencies up to now to the history.
@@ -382,9 +397,9 @@ impl<M: Manager> Pages<M> {
 
     /// Makes a change for an operator, who sees it in the next answer.
     async fn apply(&self, input: Input) -> Result<Reply, Refusal> {
-        let applied = self.manager.apply(input).await;
-        self.forget_copies();
-        applied
+        // The change stands, also when its sender does not wait until it is committed.
+        let _at_the_end = ForgetsCopies(&self.gather);
+        self.manager.apply(input).await
     }
 
     /// Ends a session, if the sender knows the token and may make administrative calls.

@@ -1,4 +1,5 @@
-//! Waiting in tests, where what should happen soon may take long on a busy machine.
+//! What tests share: waiting for what should happen soon, which may take long on a busy machine, and an address where
+//! nothing listens.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -16,6 +16,8 @@ use super::proc_text::{Stat, number_after};
 
 /// The most that is read of the environment of a process.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
+/// What most environments have room in.
+const ENVIRONMENT_BYTES: usize = 64 << 10;
 /// Pauses before further looks at environments that were empty.
 const EMPTY_AGAIN: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(90)];
 
@@ -140,36 +142,57 @@ impl Procfs {
         Some(children)
     }
 
-    /// A variable as it was when each of these processes started, by their numbers: of those that had it, and at which
-    /// we may look. A process that is about to become another program shows no environment for a moment, so empty ones are
-    /// looked at again, a tenth of a second later at most. It blocks.
+    /// The values of a variable when each of these processes started, by process number. Processes without it, or at which
+    /// we may not look, are absent. A process that is about to become another program shows no environment for a moment;
+    /// [`variables_at_last`](Self::variables_at_last) looks at it again.
     pub fn variables(&self, processes: &[Process], name: &str) -> HashMap<i32, String> {
-        // Zombies, and processes of the kernel, have no memory.
-        let mut left: Vec<Process> = processes.to_vec();
-        left.retain(|process| process.virtual_bytes > 0 && !process.is_zombie);
-        let mut found = HashMap::new();
-        let mut pauses = EMPTY_AGAIN.into_iter();
-        loop {
-            left.retain(|process| {
-                let environment = self.environment(process.pid);
-                let value = environment.as_ref().and_then(|all| value_in(all, name));
-                found.extend(value.map(|value| (process.pid, value)));
-                environment.is_some_and(|all| all.is_empty())
-            });
-            let Some(pause) = pauses.next().filter(|_| !left.is_empty()) else { return found };
+        self.variables_and_empty(processes, name).0
+    }
+
+    /// The same, but empty environments are looked at again, a tenth of a second later at most. It blocks.
+    pub fn variables_at_last(&self, processes: &[Process], name: &str) -> HashMap<i32, String> {
+        let (mut found, mut empty) = self.variables_and_empty(processes, name);
+        for pause in EMPTY_AGAIN {
+            if empty.is_empty() {
+                break;
+            }
             std::thread::sleep(pause);
-            left.retain(|process| {
-                self.process(process.pid).is_some_and(|now| {
-                    now.start_ticks == process.start_ticks && now.virtual_bytes > 0
-                })
-            });
+            let is_same = |before: &Process, now: &Process| before.start_ticks == now.start_ticks;
+            let now = empty
+                .iter()
+                .filter_map(|before| self.process(before.pid).filter(|now| is_same(before, now)));
+            let (more, still) = self.variables_and_empty(&now.collect::<Vec<_>>(), name);
+            found.extend(more);
+            empty = still;
         }
+        found
+    }
+
+    /// The values of a variable, and the processes whose environments are empty.
+    fn variables_and_empty(
+        &self,
+        processes: &[Process],
+        name: &str,
+    ) -> (HashMap<i32, String>, Vec<Process>) {
+        let (mut found, mut empty) = (HashMap::new(), Vec::new());
+        // Zombies, and processes of the kernel, have no memory.
+        for process in processes.iter().filter(|it| it.virtual_bytes > 0 && !it.is_zombie) {
+            match self.environment(process.pid) {
+                Some(environment) if environment.is_empty() => empty.push(*process),
+                Some(environment) => {
+                    found.extend(value_in(&environment, name).map(|value| (process.pid, value)));
+                }
+                None => {}
+            }
+        }
+        (found, empty)
     }
 
     /// What a process has in its environment; `None` when it has ended or we may not look.
     fn environment(&self, pid: i32) -> Option<Vec<u8>> {
         let file = fs::File::open(self.open(&format!("{pid}/environ"))).ok()?;
-        let mut environment = Vec::new();
+        // Read in as few pieces as possible, since it may become another one in between.
+        let mut environment = Vec::with_capacity(ENVIRONMENT_BYTES);
         file.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
         Some(environment)
     }
@@ -582,7 +605,7 @@ mod tests {
             fs::rename(next, environ).unwrap();
             drop(empty);
         });
-        let found = procfs.variables(&procfs.all(), "NOTE");
+        let found = procfs.variables_at_last(&procfs.all(), "NOTE");
         programs.join().unwrap();
         assert_eq!(found, HashMap::from([(7, "one".to_owned())]));
     }
@@ -591,7 +614,7 @@ mod tests {
     fn a_process_without_an_environment_carries_nothing() {
         let (_root, procfs, environ) = procfs_of_one();
         fs::write(environ, "").unwrap();
-        assert!(procfs.variables(&procfs.all(), "NOTE").is_empty());
+        assert!(procfs.variables_at_last(&procfs.all(), "NOTE").is_empty());
         // The list and the process; its environment three times, and the process again before the second and third.
         assert_eq!(procfs.opened(), 2 + 3 + 2);
     }

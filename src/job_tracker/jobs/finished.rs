@@ -70,7 +70,8 @@ impl Finished {
         names.iter().take(too_many).try_for_each(|name| fs::remove_file(self.directory.join(name)))
     }
 
-    /// The jobs that were kept, oldest first. What cannot be read is logged and dropped.
+    /// The jobs that were kept, oldest first. What cannot be read is logged and dropped, also a file that is being written:
+    /// for the start, when none is.
     pub(crate) fn load(&self) -> Vec<KeptJob> {
         let names = match self.names() {
             Ok(names) => names,
@@ -98,7 +99,8 @@ impl Finished {
     /// How a job has ended, if it was kept.
     pub(crate) fn find(&self, id: &JobId) -> Option<Retired> {
         let ending = format!("-{id}");
-        let name = self.names().ok()?.into_iter().rev().find(|name| name.ends_with(&ending))?;
+        let is_it = |name: &String| name.ends_with(&ending) && !name.starts_with(NEW);
+        let name = self.names().ok()?.into_iter().rev().find(is_it)?;
         Some(read(&self.directory.join(name)).ok()?.job)
     }
 

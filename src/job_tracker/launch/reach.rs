@@ -187,10 +187,8 @@ mod tests {
     #[tokio::test]
     async fn a_task_tracker_that_refuses_connections_is_given_up_after_a_while() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let dead = {
-            let port = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            port.local_addr().unwrap().to_string()
-        };
+        let gone = corona_net::testing::nobody();
+        let dead = gone.address().to_string();
         let alive = listener.local_addr().unwrap().to_string();
         let (_notes, lost, _stop) = on(&dead).await;
         let (_other_notes, kept, _other_stop) = on(&alive).await;

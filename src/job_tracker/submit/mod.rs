@@ -1223,7 +1223,7 @@ mod tests {
         until("its note", || job.note().is_some()).await;
         assert_eq!(job.note().as_deref(), Some("without a history: a full disk"));
         assert!(!job.awaits_job_tracker());
-        until("what a restart knows", || !shared.jobs.finished.load().is_empty()).await;
+        until("what a restart knows", || shared.jobs.finished.find(id).is_some()).await;
         let kept = shared.jobs.finished.load();
         assert_eq!(kept[0].job.reason.as_deref(), Some("without a history: a full disk"));
         assert_eq!(shared.jobs.meter.without_history.get(), 1);

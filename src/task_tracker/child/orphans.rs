@@ -7,7 +7,7 @@
 //! A look at the environments of all processes is expensive where there are many. So one look serves all tasks
 //! that have ended since the last one ([`Leftovers`]).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -104,23 +104,29 @@ pub fn end_noted(notes: &[PathBuf], delay: Duration) -> usize {
 
 /// The processes that belong to these notes: the named ones, their groups, and all that carry one of the names.
 fn of_notes(notes: &[PathBuf]) -> Vec<Process> {
-    let all = Process::all();
-    let mut found = HashSet::new();
+    let mut all = Process::all();
+    let mut families = HashSet::new();
     for (pid, start) in notes.iter().filter_map(|note| read(note)) {
         let leader = all.iter().find(|process| process.pid == pid && process.start_ticks == start);
         let family = leader.map_or_else(Vec::new, |leader| tree(&all, leader.pid));
-        found.extend(leader.into_iter().chain(&family).map(|process| process.pid));
+        families.extend(leader.into_iter().chain(&family).map(|process| process.pid));
     }
-    let names: HashSet<_> = notes.iter().map(|note| note.to_string_lossy()).collect();
-    let carried = Procfs::system().variables(&all, NOTE);
-    found.extend(
-        carried.iter().filter(|(_, note)| names.contains(note.as_str())).map(|(pid, _)| pid),
-    );
     let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
-    let belongs = |process: &Process| {
-        found.contains(&process.pid) && !process.is_zombie && process.pid != ourselves
+    all.retain(|process| !process.is_zombie && process.pid != ourselves);
+    let names: HashSet<_> = notes.iter().map(|note| note.to_string_lossy()).collect();
+    let is_named = |carried: &HashMap<i32, String>, process: &Process| {
+        carried.get(&process.pid).is_some_and(|note| names.contains(note.as_str()))
     };
-    all.into_iter().filter(belongs).collect()
+    let carried = Procfs::system().variables(&all, NOTE);
+    let belongs = |it: &&Process| families.contains(&it.pid) || is_named(&carried, it);
+    let found: Vec<Process> = all.iter().filter(belongs).copied().collect();
+    // While there are some, the caller looks again. When there are none, that must be right.
+    if found.is_empty() {
+        let carried = Procfs::system().variables_at_last(&all, NOTE);
+        all.retain(|process| is_named(&carried, process));
+        return all;
+    }
+    found
 }
 
 /// Number and start of the process that a note names, if that was since the machine started.
@@ -257,7 +263,8 @@ fn with_leftovers(procfs: &Procfs, ended: Vec<Ended>) -> Vec<Ended> {
     let may_carry =
         |process: &Process| process.start_ticks >= since.unwrap_or(0) && process.pid != ourselves;
     let candidates: Vec<Process> = procfs.all().into_iter().filter(may_carry).collect();
-    let carried: HashSet<String> = procfs.variables(&candidates, NOTE).into_values().collect();
+    let carried: HashSet<String> =
+        procfs.variables_at_last(&candidates, NOTE).into_values().collect();
     let is_left = |ended: &Ended| carried.contains(&*ended.note.to_string_lossy());
     let (left, over): (Vec<Ended>, Vec<Ended>) = ended.into_iter().partition(is_left);
     over.iter().for_each(forget);

@@ -154,7 +154,7 @@ pub fn end_strays(adopted: &[i32]) {
     let ourselves = i32::try_from(std::process::id()).unwrap_or(0);
     let mut strays = Process::all();
     strays.retain(|process| process.parent == ourselves && !adopted.contains(&process.pid));
-    let of_tasks = Procfs::system().variables(&strays, orphans::NOTE);
+    let of_tasks = Procfs::system().variables_at_last(&strays, orphans::NOTE);
     strays.retain(|process| !of_tasks.contains_key(&process.pid));
     for stray in strays {
         let Some(pid) = Pid::from_raw(stray.pid) else { continue };

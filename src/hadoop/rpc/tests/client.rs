@@ -9,7 +9,7 @@ use crate::testing::unhex;
 use crate::writables::ProtocolSignature;
 
 struct Fake {
-    /// No other test gets the port after the listener is closed.
+    /// Held by tests that close the listener, so that no other test gets its port.
     port: Reserved,
     listener: TcpListener,
     client: inter_tracker::InterTrackerClient,

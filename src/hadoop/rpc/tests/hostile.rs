@@ -125,8 +125,13 @@ async fn a_peer_that_takes_too_much_memory() {
 /// Unfinished calls fill the memory again and again. Only their own connections are closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_calls_cost_those_who_sent_them() {
-    let limits =
-        Limits { max_total_inflight_bytes: 1 << 20, max_connections: 100, ..Limits::default() };
+    let limits = Limits {
+        max_total_inflight_bytes: 1 << 20,
+        max_connections: 100,
+        // Unfinished calls are not ended by time while others wait for their memory.
+        frame_timeout: Duration::from_secs(600),
+        ..Limits::default()
+    };
     let running = start(limits).await;
     let call = |id| frame(id, "getFilesystemName", vec![]);
     let mut idle = Raw::open(&running).await;

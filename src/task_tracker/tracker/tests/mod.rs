@@ -56,7 +56,7 @@ impl Running {
         Running { address: local(port.address().port()), port, stop, server }
     }
 
-    /// It has no listener any more, and no other one gets its port as long as the result is held.
+    /// It has no listener any more, and no other test gets its port as long as the result is held.
     async fn stop(self) -> Reserved {
         self.stop.send_replace(true);
         soon(self.server).await.unwrap();
