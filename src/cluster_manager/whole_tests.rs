@@ -350,12 +350,14 @@ impl Serving {
             .await;
     }
 
-    /// The journal, as `/api/v1/status` describes it.
-    async fn journal(&self) -> corona_api::cluster::JournalStatus {
+    async fn status(&self) -> corona_api::cluster::Status {
         let answer = fetch(self.web, "/api/v1/status").await;
         let body = answer.split_once("\r\n\r\n").expect("a body").1;
-        let status: corona_api::cluster::Status = serde_json::from_str(body).expect(body);
-        status.journal.expect("a journal")
+        serde_json::from_str(body).expect(body)
+    }
+
+    async fn journal(&self) -> corona_api::cluster::JournalStatus {
+        self.status().await.journal.expect("a journal")
     }
 }
 
@@ -378,6 +380,9 @@ async fn a_start_resumes_where_the_journal_ends() {
         ask(&mut client, &healthy, id).await;
         assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(vec![id]));
     }
+    // What is not acknowledged when a cluster manager stops is delivered again.
+    let pending = async || one.status().await.pending_notifications;
+    until("the acknowledgements", async || pending().await == 0).await;
     // One is never reached, and one has ended.
     let (port, _listener) = silent_driver();
     let silent = begin(&mut client, "127.0.0.1", port).await;
