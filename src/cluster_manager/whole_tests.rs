@@ -380,7 +380,7 @@ async fn a_start_resumes_where_the_journal_ends() {
         ask(&mut client, &healthy, id).await;
         assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(vec![id]));
     }
-    // What is not acknowledged when a cluster manager stops is delivered again.
+    // The next cluster manager delivers a notification again that was not acknowledged.
     let pending = async || one.status().await.pending_notifications;
     until("the acknowledgements", async || pending().await == 0).await;
     // One is never reached, and one has ended.

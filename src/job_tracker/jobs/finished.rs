@@ -70,8 +70,8 @@ impl Finished {
         names.iter().take(too_many).try_for_each(|name| fs::remove_file(self.directory.join(name)))
     }
 
-    /// The jobs that were kept, oldest first. What cannot be read is logged and dropped, also a file that is being written:
-    /// for the start, when none is.
+    /// The jobs that were kept, oldest first. Files that cannot be read are logged and dropped. Called at the start only,
+    /// since a file that is being written would be dropped too.
     pub(crate) fn load(&self) -> Vec<KeptJob> {
         let names = match self.names() {
             Ok(names) => names,
