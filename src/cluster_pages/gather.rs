@@ -2,7 +2,7 @@
 //! long.
 //!
 //! A copy is reused for ten times the processor time that it took to make, but
-//! for ten seconds at most. So the copying of sessions, of nodes and of pools takes a tenth of a processor each, whatever
+//! for ten seconds at most. So the copying of sessions, of nodes and of pools takes a tenth of a processor each at most, whatever
 //! the number of readers, unless one copy takes longer than a second. After a change over HTTP no earlier copy is reused,
 //! so that the operator sees the change at once.
 
@@ -23,7 +23,8 @@ use corona_model::types::{Grant, Millis, PerType, PoolName, ResourceType};
 
 /// Places of a list that are looked at while the engine is held: some tens of microseconds.
 const PLACES: u64 = 256;
-/// A copy is used for so many times the span that it took.
+/// A copy is reused for so many times the processor time that it took, and an explanation comes so many times the span
+/// that the last one took after it.
 const REUSE: u32 = 10;
 const LONGEST_REUSE: Duration = Duration::from_secs(10);
 
@@ -201,7 +202,7 @@ impl<M: Manager> Gather<M> {
     }
 
     /// Why the requests of a running session wait. This locks the engine throughout, so the next
-    /// caller waits for ten times as long as the last answer took.
+    /// caller waits for ten times as long as the last answer took, ten seconds at most.
     pub(crate) async fn waits(&self, handle: &str) -> Vec<WaitingRequests> {
         let mut next = self.next_explanation.lock().await;
         tokio::time::sleep_until((*next).into()).await;

@@ -15,9 +15,7 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use super::proc_text::{Stat, number_after};
 
 /// The most that is read of the environment of a process.
-const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
-/// What most environments have room in.
-const ENVIRONMENT_BYTES: usize = 64 << 10;
+const MAX_ENVIRONMENT_BYTES: usize = 1 << 20;
 /// Pauses before further looks at environments that were empty.
 const EMPTY_AGAIN: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(90)];
 
@@ -175,12 +173,13 @@ impl Procfs {
         name: &str,
     ) -> (HashMap<i32, String>, Vec<Process>) {
         let (mut found, mut empty) = (HashMap::new(), Vec::new());
+        let mut buffer = vec![0; MAX_ENVIRONMENT_BYTES];
         // Zombies, and processes of the kernel, have no memory.
         for process in processes.iter().filter(|it| it.virtual_bytes > 0 && !it.is_zombie) {
-            match self.environment(process.pid) {
+            match self.environment(process.pid, &mut buffer) {
                 Some(environment) if environment.is_empty() => empty.push(*process),
                 Some(environment) => {
-                    found.extend(value_in(&environment, name).map(|value| (process.pid, value)));
+                    found.extend(value_in(environment, name).map(|value| (process.pid, value)));
                 }
                 None => {}
             }
@@ -189,12 +188,11 @@ impl Procfs {
     }
 
     /// What a process has in its environment; `None` when it has ended or we may not look.
-    fn environment(&self, pid: i32) -> Option<Vec<u8>> {
-        let file = fs::File::open(self.open(&format!("{pid}/environ"))).ok()?;
-        // Read in as few pieces as possible, since it may become another one in between.
-        let mut environment = Vec::with_capacity(ENVIRONMENT_BYTES);
-        file.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut environment).ok()?;
-        Some(environment)
+    fn environment<'a>(&self, pid: i32, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+        let mut file = fs::File::open(self.open(&format!("{pid}/environ"))).ok()?;
+        // In one piece: of a process that becomes another program after the first one, the rest is missing.
+        let length = file.read(buffer).ok()?;
+        buffer.get(..length)
     }
 
     /// The entries of a directory that are numbers.

@@ -65,13 +65,21 @@ impl Finished {
         let new = self.directory.join(format!("{NEW}{id}"));
         fs::write(&new, bytes)?;
         fs::rename(&new, self.directory.join(format!("{ended:020}-{id}")))?;
-        let names = self.names()?;
+        let mut names = self.names()?;
+        names.retain(|name| !name.starts_with(NEW));
         let too_many = names.len().saturating_sub(self.most);
-        names.iter().take(too_many).try_for_each(|name| fs::remove_file(self.directory.join(name)))
+        for name in names.iter().take(too_many) {
+            match fs::remove_file(self.directory.join(name)) {
+                // Another job that has just ended dropped it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                dropped => dropped?,
+            }
+        }
+        Ok(())
     }
 
-    /// The jobs that were kept, oldest first. Files that cannot be read are logged and dropped. Called at the start only,
-    /// since a file that is being written would be dropped too.
+    /// The jobs that were kept, oldest first. Files that cannot be read are logged and dropped. Called before any job
+    /// runs, since a file that is being written would be dropped too.
     pub(crate) fn load(&self) -> Vec<KeptJob> {
         let names = match self.names() {
             Ok(names) => names,
@@ -181,6 +189,40 @@ mod tests {
         let of = |number: u32| finished.find(&job(number).description.id);
         assert_eq!(of(2).unwrap().reason, job(2).reason);
         assert!(of(3).is_none());
+    }
+
+    #[test]
+    fn jobs_that_end_at_the_same_time_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let finished = Finished::new(directory.path().to_owned(), 3);
+        std::thread::scope(|scope| {
+            for first in [0, 100, 200, 300] {
+                let finished = &finished;
+                scope.spawn(move || {
+                    for number in first..first + 100 {
+                        finished.keep(&job(number), "/history").unwrap();
+                    }
+                });
+            }
+        });
+        // The lower its number, the later a job has ended.
+        let kept = finished.load();
+        let ids = kept.iter().map(|kept| kept.job.description.id.to_string());
+        let expected = [2, 1, 0].map(|number| format!("job_202611210043.{number}_0001"));
+        assert_eq!(ids.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_is_not_counted_and_not_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let finished = Finished::new(path.to_owned(), 1);
+        let being_written = path.join(format!("{NEW}{}", job(1).description.id));
+        fs::write(&being_written, "half").unwrap();
+        finished.keep(&job(2), "/history").unwrap();
+        assert!(finished.find(&job(2).description.id).is_some());
+        assert!(finished.find(&job(1).description.id).is_none());
+        assert!(being_written.exists());
     }
 
     #[test]

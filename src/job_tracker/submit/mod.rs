@@ -623,6 +623,8 @@ impl Submitter {
             tracing::error!(%error, "cannot look for the jobs of an earlier run");
             Vec::new()
         });
+        // Before jobs are resumed, which may end at once and write files there.
+        let kept = self.jobs.finished.load();
         let mut resumed = 0;
         for name in names {
             match self.resume(&name, in_place).await {
@@ -632,7 +634,7 @@ impl Submitter {
             }
         }
         // One whose end was not complete has been ended again, unless its directory was half removed.
-        for KeptJob { job, log_path } in self.jobs.finished.load() {
+        for KeptJob { job, log_path } in kept {
             let id = job.description.id.clone();
             if self.jobs.store.get(&id).is_none() {
                 self.jobs.store.retire(job);

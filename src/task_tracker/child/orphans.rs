@@ -140,19 +140,25 @@ fn read(name: &Path) -> Option<(i32, u64)> {
     (fields.next()? == boot_id()).then_some((pid, start))
 }
 
-/// Asks all found processes to end, and kills the rest at the deadline. Returns how many were found
-/// first.
+/// Asks all found processes to end, also those that are found later, and kills the rest at the deadline. Returns how
+/// many were asked.
 pub(super) fn end(find: &dyn Fn() -> Vec<Process>, deadline: Instant) -> usize {
-    let first = find();
-    for process in &first {
-        signal(process, Signal::TERM);
-    }
-    let mut left = first.clone();
+    let mut asked = HashSet::new();
+    let mut ask = |found: &[Process]| {
+        for process in found {
+            if asked.insert((process.pid, process.start_ticks)) {
+                signal(process, Signal::TERM);
+            }
+        }
+    };
+    let mut left = find();
+    ask(&left);
     let mut pauses = Backoff::new(POLL, POLL * 10);
     while !left.is_empty() && Instant::now() < deadline {
         let left_of_time = deadline.saturating_duration_since(Instant::now());
         std::thread::sleep(pauses.pause().min(left_of_time));
         left = find();
+        ask(&left);
     }
     // One that forks while we look is found in the next round.
     for _ in 0..10 {
@@ -165,7 +171,7 @@ pub(super) fn end(find: &dyn Fn() -> Vec<Process>, deadline: Instant) -> usize {
         std::thread::sleep(POLL);
         left = find();
     }
-    first.len()
+    asked.len()
 }
 
 /// The processes of a group whose leader was just waited for. If there are none, no process is looked at.
@@ -327,6 +333,26 @@ mod tests {
         assert!(!child.wait().unwrap().success());
         assert_eq!(of_notes(&[name]), []);
         assert_eq!(fs::read_dir(dir.path().join(layout::PROCESSES)).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_process_that_is_found_late_is_asked_to_end_as_well() {
+        let mut first = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut second = Command::new("bash")
+            .args(["-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        io::Read::read_exact(second.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+        let looks = AtomicU64::new(0);
+        let find = || {
+            let child = if looks.fetch_add(1, Ordering::Relaxed) == 0 { &first } else { &second };
+            let process = Process::of(child.id().try_into().unwrap());
+            process.filter(|process| !process.is_zombie).into_iter().collect()
+        };
+        assert_eq!(end(&find, Instant::now() + Duration::from_secs(60)), 2);
+        assert_eq!(second.wait().unwrap().code(), Some(7));
+        first.wait().unwrap();
     }
 
     /// A directory like `/proc` with so many processes, the last of which carries a note.
