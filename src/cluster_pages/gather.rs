@@ -23,8 +23,8 @@ use corona_model::types::{Grant, Millis, PerType, PoolName, ResourceType};
 
 /// Places of a list that are looked at while the engine is held: some tens of microseconds.
 const PLACES: u64 = 256;
-/// A copy is reused for so many times the processor time that it took, and an explanation comes so many times the span
-/// that the last one took after it.
+/// A copy is reused for this many times the processor time that it took. After an explanation the next one waits this
+/// many times as long as it took. Both are at most `LONGEST_REUSE`.
 const REUSE: u32 = 10;
 const LONGEST_REUSE: Duration = Duration::from_secs(10);
 

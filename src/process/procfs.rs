@@ -177,7 +177,7 @@ impl Procfs {
         // Zombies, and processes of the kernel, have no memory.
         for process in processes.iter().filter(|it| it.virtual_bytes > 0 && !it.is_zombie) {
             match self.environment(process.pid, &mut buffer) {
-                Some(environment) if environment.is_empty() => empty.push(*process),
+                Some([]) => empty.push(*process),
                 Some(environment) => {
                     found.extend(value_in(environment, name).map(|value| (process.pid, value)));
                 }
@@ -190,7 +190,7 @@ impl Procfs {
     /// What a process has in its environment; `None` when it has ended or we may not look.
     fn environment<'a>(&self, pid: i32, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
         let mut file = fs::File::open(self.open(&format!("{pid}/environ"))).ok()?;
-        // In one piece: of a process that becomes another program after the first one, the rest is missing.
+        // In one read: after a process has become another program, a second read of this file finds nothing.
         let length = file.read(buffer).ok()?;
         buffer.get(..length)
     }
@@ -315,8 +315,19 @@ impl Descriptors {
 
 /// When the machine was started, in seconds since the epoch.
 fn booted_at(uptime: &str) -> Option<f64> {
-    let up = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
-    Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64() - up.as_secs_f64())
+    let up = up(uptime)?.as_secs_f64();
+    Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64() - up)
+}
+
+/// For how long the machine has run.
+fn up(uptime: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()
+}
+
+/// The present time as [`Process::start_ticks`] counts it.
+pub fn now_ticks() -> Option<u64> {
+    let up = up(&fs::read_to_string("/proc/uptime").ok()?)?;
+    Some(us_to_ticks(up.as_micros().try_into().ok()?))
 }
 
 /// The processes of a group and all their descendants. Spec: mapreduce/04 §4.14.

@@ -58,13 +58,10 @@ impl Finished {
         for text in [reason.as_deref().unwrap_or_default(), log_path] {
             bytes = postcard::to_extend(text, bytes).map_err(io::Error::other)?;
         }
-        let ended = progress.finished_at.map_or(0, |at| at.0.max(0));
         fs::create_dir_all(&self.directory)?;
-        // A name that sorts by time.
-        let id = &description.id;
-        let new = self.directory.join(format!("{NEW}{id}"));
+        let new = self.directory.join(format!("{NEW}{}", description.id));
         fs::write(&new, bytes)?;
-        fs::rename(&new, self.directory.join(format!("{ended:020}-{id}")))?;
+        fs::rename(&new, self.file(job))?;
         let mut names = self.names()?;
         names.retain(|name| !name.starts_with(NEW));
         let too_many = names.len().saturating_sub(self.most);
@@ -76,6 +73,12 @@ impl Finished {
             }
         }
         Ok(())
+    }
+
+    /// The file of a job, whose name sorts by the time of its end.
+    fn file(&self, job: &Retired) -> PathBuf {
+        let ended = job.progress.finished_at.map_or(0, |at| at.0.max(0));
+        self.directory.join(format!("{ended:020}-{}", job.description.id))
     }
 
     /// The jobs that were kept, oldest first. Files that cannot be read are logged and dropped. Called before any job
@@ -91,9 +94,17 @@ impl Finished {
         };
         let mut jobs = Vec::new();
         for name in names {
-            let path = self.directory.join(name);
+            let path = self.directory.join(&name);
             match read(&path) {
-                Ok(job) => jobs.push(job),
+                Ok(job) => {
+                    // Whole, but the service was ended before it had its name.
+                    if name.starts_with(NEW)
+                        && let Err(error) = fs::rename(&path, self.file(&job.job))
+                    {
+                        tracing::warn!(file = %path.display(), %error, "cannot rename the file of a job that has ended");
+                    }
+                    jobs.push(job);
+                }
                 Err(error) => {
                     tracing::warn!(file = %path.display(), %error, "dropped a job that has ended");
                     // It is tried again at the next start.
@@ -101,6 +112,7 @@ impl Finished {
                 }
             }
         }
+        jobs.sort_by_key(|kept| kept.job.progress.finished_at);
         jobs
     }
 
@@ -140,13 +152,14 @@ fn read(path: &Path) -> io::Result<KeptJob> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::submit::submission::tests::submission;
     use corona_job_engine::JobEngine;
     use corona_model::types::Millis;
 
-    fn job(number: u32) -> Retired {
+    /// A job that has ended; the lower its number, the later.
+    pub(crate) fn job(number: u32) -> Retired {
         let submission = submission(&[], 1);
         let mut description = submission.description;
         description.id =
@@ -205,7 +218,6 @@ mod tests {
                 });
             }
         });
-        // The lower its number, the later a job has ended.
         let kept = finished.load();
         let ids = kept.iter().map(|kept| kept.job.description.id.to_string());
         let expected = [2, 1, 0].map(|number| format!("job_202611210043.{number}_0001"));
@@ -213,16 +225,38 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_being_written_is_not_counted_and_not_found() {
+    fn a_file_that_is_being_written_is_not_counted_and_not_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        let finished = Finished::new(path.to_owned(), 1);
+        let finished = Finished::new(path.to_owned(), 2);
+        finished.keep(&job(1), "/history").unwrap();
         let being_written = path.join(format!("{NEW}{}", job(1).description.id));
         fs::write(&being_written, "half").unwrap();
         finished.keep(&job(2), "/history").unwrap();
-        assert!(finished.find(&job(2).description.id).is_some());
-        assert!(finished.find(&job(1).description.id).is_none());
+        for number in [1, 2] {
+            assert!(finished.find(&job(number).description.id).is_some(), "{number}");
+        }
         assert!(being_written.exists());
+    }
+
+    #[test]
+    fn a_whole_file_that_was_not_named_yet_is_found_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let finished = Finished::new(path.to_owned(), 2);
+        for number in [1, 2] {
+            finished.keep(&job(number), "/history").unwrap();
+        }
+        let new = path.join(format!("{NEW}{}", job(2).description.id));
+        fs::rename(finished.file(&job(2)), new).unwrap();
+        for _ in 0..2 {
+            let ids = finished.load().into_iter().map(|kept| kept.job.description.id.clone());
+            assert_eq!(
+                ids.collect::<Vec<_>>(),
+                [2, 1].map(|number| job(number).description.id.clone())
+            );
+        }
+        assert!(finished.find(&job(2).description.id).is_some());
     }
 
     #[test]

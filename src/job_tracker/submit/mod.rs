@@ -623,26 +623,24 @@ impl Submitter {
             tracing::error!(%error, "cannot look for the jobs of an earlier run");
             Vec::new()
         });
-        // Before jobs are resumed, which may end at once and write files there.
-        let kept = self.jobs.finished.load();
+        // Before jobs are resumed, which may end at once: they write files there, and are the last to have ended.
+        let has_files = |kept: &KeptJob| {
+            let id = kept.job.description.id.as_str();
+            names.iter().any(|name| name == id)
+        };
+        let (unfinished, ended): (Vec<_>, Vec<_>) =
+            self.jobs.finished.load().into_iter().partition(has_files);
+        ended.into_iter().for_each(|kept| self.retire(kept));
         let mut resumed = 0;
-        for name in names {
-            match self.resume(&name, in_place).await {
+        for name in &names {
+            match self.resume(name, in_place).await {
                 Ok(true) => resumed += 1,
                 Ok(false) => {}
-                Err(error) => self.is_lost(&name, &error).await,
+                Err(error) => self.is_lost(name, &error).await,
             }
         }
         // One whose end was not complete has been ended again, unless its directory was half removed.
-        for KeptJob { job, log_path } in kept {
-            let id = job.description.id.clone();
-            if self.jobs.store.get(&id).is_none() {
-                self.jobs.store.retire(job);
-                if let Some(log_path) = log_path {
-                    self.note_session(&id, &log_path);
-                }
-            }
-        }
+        unfinished.into_iter().for_each(|kept| self.retire(kept));
         for debt in debts {
             let id = JobId::new(&debt.handle, 1).ok();
             let known = id.and_then(|id| self.jobs.store.get(&id));
@@ -657,6 +655,17 @@ impl Submitter {
             }
         }
         resumed
+    }
+
+    /// Shows a job that ended in an earlier run, unless it has been resumed.
+    fn retire(&self, KeptJob { job, log_path }: KeptJob) {
+        let id = job.description.id.clone();
+        if self.jobs.store.get(&id).is_none() {
+            self.jobs.store.retire(job);
+            if let Some(log_path) = log_path {
+                self.note_session(&id, &log_path);
+            }
+        }
     }
 
     /// A job of an earlier run cannot be resumed: its files stay, and its status has the reason.
@@ -917,6 +926,7 @@ mod tests {
 
     use self::submission::tests::{split, split_file, submission, write_conf};
     use super::*;
+    use crate::jobs::finished::tests::job as finished_job;
     use crate::jobs::job::tests::{grant_at, report};
     use crate::jobs::log::tests::breakable;
     use crate::jobs::store::NoPlace;
@@ -1076,6 +1086,22 @@ mod tests {
                 assert!(directory.join(CONF).exists() && directory.join(SPLITS).exists());
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_lost_job_is_shown_before_those_that_ended_earlier() {
+        let root = tempfile::tempdir().unwrap();
+        let id = left_behind(root.path(), &[("user.name", "alice")], true).await;
+        let directory = root.path().join("data/jobs").join(id.as_str());
+        std::fs::remove_dir_all(directory.join(JOURNAL)).unwrap();
+        let full = [("corona.jt.finished.jobs", "1")];
+        let shared = service_with(root.path(), &full).await.submitter;
+        let earlier = finished_job(7);
+        shared.jobs.finished.keep(&earlier, "/history").unwrap();
+        drop(shared);
+        let shared = service_with(root.path(), &full).await.submitter;
+        assert!(shared.jobs.store.get(&id).is_some());
+        assert!(shared.jobs.store.get(&earlier.description.id).is_none());
     }
 
     fn each_segment(journal: &Path, act: impl Fn(&Path)) {

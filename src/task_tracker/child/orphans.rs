@@ -26,7 +26,7 @@ use crate::layout;
 use crate::local_dirs::any_number;
 use corona_net::Backoff;
 use corona_process::panics::{blocking, restart_on_panic};
-use corona_process::procfs::{Process, Procfs, boot_id, tree};
+use corona_process::procfs::{Process, Procfs, boot_id, now_ticks, tree};
 
 /// The variable that carries the name of the note.
 pub(super) const NOTE: &str = "CORONA_PROCESS_NOTE";
@@ -140,25 +140,26 @@ fn read(name: &Path) -> Option<(i32, u64)> {
     (fields.next()? == boot_id()).then_some((pid, start))
 }
 
-/// Asks all found processes to end, also those that are found later, and kills the rest at the deadline. Returns how
-/// many were asked.
+/// Asks all found processes to end, and kills the rest at the deadline. Of those that are found later only those are asked
+/// that were there before: what a process starts to clean up has the time until the deadline. Returns how many were asked.
 pub(super) fn end(find: &dyn Fn() -> Vec<Process>, deadline: Instant) -> usize {
-    let mut asked = HashSet::new();
-    let mut ask = |found: &[Process]| {
-        for process in found {
-            if asked.insert((process.pid, process.start_ticks)) {
-                signal(process, Signal::TERM);
-            }
-        }
-    };
+    let began = now_ticks().unwrap_or(0);
     let mut left = find();
-    ask(&left);
+    let id = |process: &Process| (process.pid, process.start_ticks);
+    let mut asked: HashSet<_> = left.iter().map(id).collect();
+    for process in &left {
+        signal(process, Signal::TERM);
+    }
     let mut pauses = Backoff::new(POLL, POLL * 10);
     while !left.is_empty() && Instant::now() < deadline {
         let left_of_time = deadline.saturating_duration_since(Instant::now());
         std::thread::sleep(pauses.pause().min(left_of_time));
         left = find();
-        ask(&left);
+        for process in left.iter().filter(|process| process.start_ticks < began) {
+            if asked.insert(id(process)) {
+                signal(process, Signal::TERM);
+            }
+        }
     }
     // One that forks while we look is found in the next round.
     for _ in 0..10 {
@@ -344,6 +345,10 @@ mod tests {
             .spawn()
             .unwrap();
         io::Read::read_exact(second.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+        let started = Process::of(second.id().try_into().unwrap()).unwrap().start_ticks;
+        while now_ticks().unwrap() <= started {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let looks = AtomicU64::new(0);
         let find = || {
             let child = if looks.fetch_add(1, Ordering::Relaxed) == 0 { &first } else { &second };
@@ -353,6 +358,28 @@ mod tests {
         assert_eq!(end(&find, Instant::now() + Duration::from_secs(60)), 2);
         assert_eq!(second.wait().unwrap().code(), Some(7));
         first.wait().unwrap();
+    }
+
+    #[test]
+    fn what_a_process_starts_to_clean_up_has_the_time_until_the_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let (name, cleaned) = (dir.path().join("note"), dir.path().join("cleaned"));
+        // Longer than two looks are apart.
+        let clean_up = format!("sleep 0.3 && touch {}; exit 7", cleaned.display());
+        let mut child = Command::new("bash")
+            .args([
+                "-c",
+                &format!("trap '{clean_up}' TERM; echo ready; while :; do sleep 0.01; done"),
+            ])
+            .env(NOTE, &name)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+        let names = [name];
+        end(&|| of_notes(&names), Instant::now() + Duration::from_secs(60));
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+        assert!(cleaned.exists());
     }
 
     /// A directory like `/proc` with so many processes, the last of which carries a note.
