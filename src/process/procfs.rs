@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::param::{clock_ticks_per_second, page_size};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::proc_text::{Stat, number_after};
 
@@ -315,19 +316,14 @@ impl Descriptors {
 
 /// When the machine was started, in seconds since the epoch.
 fn booted_at(uptime: &str) -> Option<f64> {
-    let up = up(uptime)?.as_secs_f64();
-    Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64() - up)
-}
-
-/// For how long the machine has run.
-fn up(uptime: &str) -> Option<Duration> {
-    Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()
+    let up = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
+    Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64() - up.as_secs_f64())
 }
 
 /// The present time as [`Process::start_ticks`] counts it.
-pub fn now_ticks() -> Option<u64> {
-    let up = up(&fs::read_to_string("/proc/uptime").ok()?)?;
-    Some(us_to_ticks(up.as_micros().try_into().ok()?))
+pub fn now_ticks() -> u64 {
+    let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
+    us_to_ticks(now.as_micros().try_into().unwrap_or(u64::MAX))
 }
 
 /// The processes of a group and all their descendants. Spec: mapreduce/04 §4.14.
@@ -360,7 +356,7 @@ pub fn ticks_to_ms(ticks: u64) -> u64 {
     ticks.saturating_mul(1000) / clock_ticks_per_second().max(1)
 }
 
-/// Microseconds of CPU time in ticks.
+/// Microseconds in ticks.
 pub(super) fn us_to_ticks(us: u64) -> u64 {
     us.saturating_mul(clock_ticks_per_second()) / 1_000_000
 }

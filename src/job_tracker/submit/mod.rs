@@ -631,16 +631,24 @@ impl Submitter {
         let (unfinished, ended): (Vec<_>, Vec<_>) =
             self.jobs.finished.load().into_iter().partition(has_files);
         ended.into_iter().for_each(|kept| self.retire(kept));
-        let mut resumed = 0;
+        let (mut resumed, mut lost) = (0, Vec::new());
         for name in &names {
             match self.resume(name, in_place).await {
                 Ok(true) => resumed += 1,
                 Ok(false) => {}
-                Err(error) => self.is_lost(name, &error).await,
+                Err(error) => lost.push((name, error)),
             }
         }
         // One whose end was not complete has been ended again, unless its directory was half removed.
-        unfinished.into_iter().for_each(|kept| self.retire(kept));
+        for kept in unfinished {
+            let id = kept.job.description.id.as_str();
+            if !lost.iter().any(|(name, _)| *name == id) {
+                self.retire(kept);
+            }
+        }
+        for (name, error) in lost {
+            self.is_lost(name, &error).await;
+        }
         for debt in debts {
             let id = JobId::new(&debt.handle, 1).ok();
             let known = id.and_then(|id| self.jobs.store.get(&id));
