@@ -639,7 +639,7 @@ impl Submitter {
                 Err(error) => lost.push((name, error)),
             }
         }
-        // One whose end was not complete has been ended again, unless its directory was half removed.
+        // One that was ended again is known, and a lost one is shown as that. Of the others only files were left.
         for kept in unfinished {
             let id = kept.job.description.id.as_str();
             if !lost.iter().any(|(name, _)| *name == id) {
